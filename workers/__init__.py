@@ -1,0 +1,1 @@
+"""One device's worth of work: an inbox, an engine, an outbox."""
