@@ -80,7 +80,9 @@ class Emission:
     pieces: tuple[str, ...]
     logprobs: tuple[TokenLogprob, ...] = ()
     finish: str | None = None  # "stop" | "length"; None: goes on
-    cached_tokens: int = 0  # prompt tokens served from the prefix cache (set with the first emission)
+    cached_tokens: int = (
+        0  # prompt tokens served from the prefix cache (set with the first emission)
+    )
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -125,6 +127,9 @@ class Engine(Protocol):
         """One step over everything admitted; [] when there is nothing to do."""
 
     def has_work(self) -> bool: ...
+
+    def wait_ms(self) -> float:
+        """With work in hand: how long `step` would have nothing to do (0: call it now)."""
 
     def capacity(self) -> Capacity: ...
 
