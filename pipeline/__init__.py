@@ -1,0 +1,1 @@
+"""The floor: a log, and stages that stand on it. Knows nothing of language models."""

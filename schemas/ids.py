@@ -1,0 +1,95 @@
+"""Request ids: `req_` + a UUIDv7, which says when a request was born and where its records are.
+
+The partition of a request in every topic keyed by its id is Kafka's murmur2, as the Java client and
+aiokafka compute it (`org.apache.kafka.common.utils.Utils.murmur2`); librdkafka's default differs.
+"""
+
+import hashlib
+import random
+import uuid
+from collections.abc import Container
+
+PREFIX = "req_"
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+class InvalidId(ValueError):
+    """Not one of our ids."""
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2 of `data`, unsigned."""
+    length = len(data)
+    h = 0x9747B28C ^ length
+    whole = length & ~3
+    for i in range(0, whole, 4):
+        k = int.from_bytes(data[i : i + 4], "little")
+        k = (k * _M) & _MASK
+        k ^= k >> 24
+        k = (k * _M) & _MASK
+        h = ((h * _M) & _MASK) ^ k
+    tail = data[whole:]
+    if tail:
+        h ^= int.from_bytes(tail, "little")
+        h = (h * _M) & _MASK
+    h ^= h >> 13
+    h = (h * _M) & _MASK
+    return h ^ (h >> 15)
+
+
+def partition_of(key: bytes | str, partitions: int) -> int:
+    """The partition that Kafka's default partitioner gives `key`."""
+    raw = key.encode() if isinstance(key, str) else key
+    return (murmur2(raw) & 0x7FFFFFFF) % partitions
+
+
+def _uuid7(ms: int, entropy: int) -> str:
+    rand_a = (entropy >> 62) & 0xFFF
+    rand_b = entropy & ((1 << 62) - 1)
+    value = ((ms & ((1 << 48) - 1)) << 80) | (0x7 << 76) | (rand_a << 64) | (0b10 << 62) | rand_b
+    return PREFIX + str(uuid.UUID(int=value))
+
+
+def mint(ms: int, chance: random.Random) -> str:
+    """A new id born at `ms` (Unix epoch, milliseconds)."""
+    return _uuid7(ms, chance.getrandbits(74))
+
+
+def mint_into(ms: int, chance: random.Random, slots: Container[int], partitions: int) -> str:
+    """A new id whose slot is one of `slots`; a few hashes on average, so an edge reads only its own.
+
+    Raises ValueError when 10,000 tries hit none, which only an empty `slots` explains.
+    """
+    for _ in range(10_000):
+        minted = mint(ms, chance)
+        if partition_of(minted, partitions) in slots:
+            return minted
+    raise ValueError(f"no id falls into the given slots of {partitions}")
+
+
+def derive(ms: int, topic: str, partition: int, offset: int) -> str:
+    """The id of a record that came without one: its append time and place, so redelivery keeps it."""
+    digest = hashlib.sha256(f"{topic}/{partition}/{offset}".encode()).digest()
+    return _uuid7(ms, int.from_bytes(digest[:10], "big") & ((1 << 74) - 1))
+
+
+def birth(request_id: str) -> int:
+    """When the id was born, ms since the epoch. Raises InvalidId."""
+    if not request_id.startswith(PREFIX) or len(request_id) != len(PREFIX) + 36:
+        raise InvalidId(f"{request_id[:64]!r} is not a request id (req_ and a UUIDv7)")
+    try:
+        value = uuid.UUID(request_id[len(PREFIX) :])
+    except ValueError as error:
+        raise InvalidId(f"{request_id[:64]!r} is not a request id (req_ and a UUIDv7)") from error
+    if value.version != 7 or str(value) != request_id[len(PREFIX) :]:
+        raise InvalidId(f"{request_id[:64]!r} is not a request id (req_ and a UUIDv7)")
+    return value.int >> 80
+
+
+def is_id(text: str) -> bool:
+    try:
+        birth(text)
+    except InvalidId:
+        return False
+    return True
