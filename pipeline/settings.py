@@ -16,7 +16,7 @@ class KafkaSettings(Section):
     ssl_cafile: str = ""
     ssl_certfile: str = ""
     ssl_keyfile: str = ""
-    static_members: bool = True  # the supervisor gives every role a stable group_instance_id
+    static_members: bool = False  # the supervisor gives every role a stable group_instance_id
 
 
 class TopicSettings(Section):
@@ -100,10 +100,23 @@ class RunnerSettings(Section):
     drain_limit: float = 25.0  # s
 
 
+class UpSettings(Section):
+    """How many of each role `headrace up` starts."""
+
+    edges: int = 1
+    ingress: int = 1
+    orchestration: int = 1
+    workers: int = 1
+    delivery: int = 1
+    broker_port: int = 19092
+    fsync: bool = False  # the embedded broker survives power loss too, at a price
+
+
 class Settings(Section):
     home: str = "./.headrace"
     host: str = "127.0.0.1"  # of every process's health endpoint
-    model: str = ""
+    health_port: int = 0  # of a role's health endpoint; 0: any free one
+    model: str = ""  # which one a worker loads; empty: the only one registered
     kafka: KafkaSettings = KafkaSettings()
     topics: TopicSettings = TopicSettings()
     store: StoreSettings = StoreSettings()
@@ -113,4 +126,5 @@ class Settings(Section):
     worker: WorkerSettings = WorkerSettings()
     delivery: DeliverySettings = DeliverySettings()
     runner: RunnerSettings = RunnerSettings()
+    up: UpSettings = UpSettings()
     keys: dict[str, str] = {}  # SHA-256 of a key → tenant; none: everybody is `default`
