@@ -1,0 +1,1 @@
+"""Tensors only: no Kafka, no requests, no text beyond the vocabulary."""

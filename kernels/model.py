@@ -1,0 +1,123 @@
+"""A model from a file to logits: check, read, pack for this device, run."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from kernels import config as configs
+from kernels import device as devices
+from kernels import operators
+from kernels.batch import Batch
+from kernels.config import ModelConfig
+from kernels.errors import ModelFileError, ModelTooLargeError, PlanError
+from kernels.gguf import GGUFFile
+from kernels.kv_cache import KVCache
+from kernels.layers import read_layer, read_model
+from kernels.llama import TorchLlama
+from kernels.vocabulary import Vocabulary, load_vocabulary, vocabulary_of
+from kernels.weights import GGUFWeights, WeightSource, check_sha256, sha256_of
+
+PLANS = ("exact", "fast", "reference")
+Progress = Callable[[str, float], None]  # (what: "verify" or "load", share done 0..1)
+
+
+class Runner(Protocol):
+    """What computes a step: torch operators or the native program."""
+
+    def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor: ...
+
+
+class Model:
+    """A loaded model. `forward` may be called from one thread at a time."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocabulary: Vocabulary,
+        runner: Runner,
+        *,
+        revision: str,
+        plan: str,
+        profile: devices.DeviceProfile,
+        cache_dtype: torch.dtype,
+    ) -> None:
+        self.config, self.vocabulary = config, vocabulary
+        self.revision, self.plan, self.profile = revision, plan, profile
+        self._runner, self._cache_dtype = runner, cache_dtype
+
+    def new_cache(self, blocks: int, block_size: int = 16) -> KVCache:
+        """Room for `blocks` * `block_size` tokens. Raises CacheError."""
+        return KVCache(self.config, blocks, block_size, self._cache_dtype, self.profile.device)
+
+    def cache_bytes(self, block_size: int = 16) -> int:
+        """Bytes that one block of the KV cache takes."""
+        from kernels.kv_cache import block_bytes
+
+        return block_bytes(self.config, block_size, self._cache_dtype)
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
+        """fp32 logits [logit rows, vocab]; writes the step's keys and values into `cache`.
+
+        The tensor is the caller's until the next call of `forward`.
+        """
+        return self._runner.forward(batch, cache)
+
+
+def load_model(
+    path: Path,
+    *,
+    plan: str = "exact",
+    device: str = "cpu",
+    sha256: str | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Load a GGUF file, or a safetensors file or folder.
+
+    Plans: `exact` (a row's bits do not depend on its company), `fast`, `reference` (plain fp32).
+    Raises a ModelError that names file, tensor and reason, or PlanError.
+    """
+    if plan not in PLANS:
+        raise PlanError(f"plan {plan!r} is not known; known are {', '.join(PLANS)}")
+    profile = devices.profile(device)
+    if not path.exists():
+        raise ModelFileError(path, "does not exist")
+    revision = sha256_of(path, progress)
+    check_sha256(path, revision, sha256)
+    size = os.stat(path).st_size
+    if size > profile.memory:
+        raise ModelTooLargeError(
+            path, f"{size >> 20} MiB of weights, {profile.memory >> 20} MiB of memory"
+        )
+    config, source, vocabulary = _open(path)
+    weights = read_model(source, config)
+    chosen = operators.choose_all(profile, plan)
+    target = torch.device(device)
+    layers = []
+    for index in range(config.layers):
+        layers.append(read_layer(source, config, index))
+        if progress:
+            progress("load", (index + 1) / config.layers)
+    runner = TorchLlama(
+        config, weights, layers, lambda w: chosen.linear(w, target), chosen.attend, target
+    )
+    return Model(
+        config,
+        vocabulary,
+        runner,
+        revision=revision,
+        plan=plan,
+        profile=profile,
+        cache_dtype=chosen.cache_dtype,
+    )
+
+
+def _open(path: Path) -> tuple[ModelConfig, WeightSource, Vocabulary]:
+    file = GGUFFile(path)
+    config = configs.from_gguf(path, file.metadata)
+    vocabulary = vocabulary_of(file)
+    config = configs.with_ends(config, vocabulary.bos_id, vocabulary.eos_ids)
+    return config, GGUFWeights(file, config), vocabulary
