@@ -1,0 +1,31 @@
+"""Services that tests of every folder share: each starts once a session, when first asked for."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline import brokers
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.ApacheKafka]:
+    """One broker of Apache Kafka; `.bootstrap`, `.kill()`, `.start()`, `.pause()`, `.resume()`."""
+    with brokers.apache_kafka(tmp_path_factory.mktemp("kafka")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def embedded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.EmbeddedBroker]:
+    """The embedded broker; `.bootstrap`, `.kill()`, `.start()`, `.pause()`, `.resume()`."""
+    with brokers.embedded_broker(tmp_path_factory.mktemp("embedded")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real redis-server; tests share it, so they use keys of their own."""
+    # a unix socket's path is at most 107 characters: keep it short
+    directory = Path(tmp_path_factory.mktemp("r"))
+    with brokers.redis_server(directory) as url:
+        yield url
