@@ -24,6 +24,10 @@ class Attach(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="a
     edge: str
     epoch: str
     grace: int
+    tenant: str = "default"  # these four go into the cancel, if there is one
+    lane: str = "silver"
+    encoding: str = "msgpack"
+    correlation_id: str | None = None
 
 
 class Detach(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="detach/1"):
