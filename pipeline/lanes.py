@@ -12,22 +12,38 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
+GONE_LIMIT = 256  # tenants remembered without items; only those ahead of the lane's level matter
 
 
 @dataclass(slots=True)
 class _Tenant(Generic[Item]):
     items: deque[tuple[float, Item]] = field(default_factory=deque)  # (cost, item)
-    spent: float = 0.0  # cost taken in this lane since the tenant came, from the lane's level on
+    spent: float = 0.0  # virtual time: the cost it took, beginning at the lane's level
 
 
 @dataclass(slots=True)
 class _Lane(Generic[Item]):
     share: float  # of the whole, when every lane has work
     deficit: float = 0.0
-    cost: float = 0.0  # of all that waits
     count: int = 0
-    level: float = 0.0  # spent of the tenant served last: a new tenant begins here, not at 0
+    level: float = 0.0  # highest `spent` served so far: a new tenant begins here, not at 0
     tenants: OrderedDict[str, _Tenant[Item]] = field(default_factory=OrderedDict)
+    gone: dict[str, float] = field(default_factory=dict)  # tenant without items → its `spent`
+
+    def owner(self, tenant: str) -> _Tenant[Item]:
+        known = self.tenants.get(tenant)
+        if known is None:
+            # who comes back one item at a time must not begin anew each time, or it is always next
+            spent = max(self.level, self.gone.pop(tenant, 0.0))
+            known = self.tenants[tenant] = _Tenant(spent=spent)
+        return known
+
+    def leave(self, tenant: str) -> None:
+        self.gone[tenant] = self.tenants.pop(tenant).spent
+        if len(self.gone) > GONE_LIMIT:
+            self.gone = {name: spent for name, spent in self.gone.items() if spent > self.level}
+        if len(self.gone) > GONE_LIMIT:
+            del self.gone[next(iter(self.gone))]
 
 
 def shares(weights: Mapping[str, int], floor: float) -> dict[str, float]:
@@ -75,12 +91,8 @@ class LaneQueue(Generic[Item]):
         if not cost > 0:
             raise ValueError(f"a cost must be above 0, not {cost}")
         queue = self._lanes[lane]
-        owner = queue.tenants.get(tenant)
-        if owner is None:
-            owner = queue.tenants[tenant] = _Tenant(spent=queue.level)
-        owner.items.append((cost, item))
+        queue.owner(tenant).items.append((cost, item))
         queue.count += 1
-        queue.cost += cost
 
     def pop(self, fits: Callable[[Item], bool] | None = None) -> Item | None:
         """The next item; None when nothing waits, or nothing that `fits` (asked of the first item of
@@ -108,17 +120,16 @@ class LaneQueue(Generic[Item]):
                     if unwanted(item):
                         removed.append(item)
                         lane.count -= 1
-                        lane.cost -= cost
                     else:
                         kept.append((cost, item))
                 owner.items = kept
                 if not kept:
-                    del lane.tenants[tenant]
+                    lane.leave(tenant)
         return removed
 
     def _turn(self, costs: Mapping[str, float]) -> str:
         """The lane that may pay for its next item first; all that wait earn by share until then."""
-        for name, lane in self._lanes.items():
+        for lane in self._lanes.values():
             if not lane.count:
                 lane.deficit = 0.0  # an empty lane saves nothing up
         # rounds until each could pay, at its share a round; the smallest wins, the order breaks ties
@@ -137,12 +148,11 @@ class LaneQueue(Generic[Item]):
 
     def _take(self, lane: _Lane[Item], tenant: str, owner: _Tenant[Item]) -> Item:
         cost, item = owner.items.popleft()
-        lane.level = owner.spent
+        lane.level = max(lane.level, owner.spent)
         owner.spent += cost
         lane.count -= 1
-        lane.cost -= cost
         if not owner.items:
-            del lane.tenants[tenant]
+            lane.leave(tenant)
         return item
 
 
