@@ -25,7 +25,7 @@ class Member:
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     missing: dict[str, str] = field(default_factory=lambda: {"start": "starting"})
     # ^ what /readyz names: key → why; ready when empty
-    http: str | None = None  # where its health endpoint or edge listens
+    http: str | None = None  # URL of its health endpoint or edge
 
     @property
     def ready(self) -> bool:

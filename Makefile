@@ -1,0 +1,52 @@
+# `make up` and `make test` set up everything they need; the rest is for people who work on Headrace.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# The CPU build of torch is enough for everything here; where pip would take CUDA's, see the README.
+TORCH_INDEX ?=
+export HEADRACE_HOME ?= $(CURDIR)/.headrace
+
+.PHONY: up down test check bench clean install install-test
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	@echo "installing Headrace into $(VENV) (about 300 MB to download the first time)" >&2
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade-strategy only-if-needed $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) 'torch~=2.13.0' >&2
+	@$(BIN)/python -m pip install --progress-bar on --quiet -e '.[embedded]' >&2
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	@echo "installing the test tools" >&2
+	@$(BIN)/python -m pip install --quiet -e '.[embedded,test]' >&2
+	@touch $@
+
+install: $(VENV)/.installed
+install-test: $(VENV)/.installed-test
+
+up: $(VENV)/.installed
+	@$(BIN)/headrace models pull smollm2-135m
+	@$(BIN)/headrace up --detach
+	@echo; echo '> What is the capital of France?'; echo
+	@$(BIN)/headrace run --temperature 0 --max-tokens 48 'What is the capital of France?'
+	@$(BIN)/python -m pipeline.cli.hints
+
+down:
+	@$(BIN)/headrace down || test $$? -eq 3
+
+test: $(VENV)/.installed-test
+	@HEADRACE_HOME=$(CURDIR)/.headrace $(BIN)/headrace models pull smollm2-135m
+	@$(BIN)/python -m pytest --durations=10
+
+check: $(VENV)/.installed-test
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy schemas pipeline stages workers kernels
+	@$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-test
+	@$(BIN)/python -m benchmarks.pipeline
+	@$(BIN)/python -m benchmarks.embedded
+
+clean:
+	rm -rf build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,39 @@
+"""A connection to this installation's broker, for commands that look."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from pipeline.log import Log, LogError
+from pipeline.supervisor.home import Home
+from pipeline.topics import Topics
+
+from .app import settings
+from .say import error
+from .serve import WallClock, topics_of
+
+
+def with_log(work: Callable[[Log, Topics], Awaitable[int]]) -> int:
+    """Run `work` on the running installation's broker, or on the configured address."""
+    loaded = settings()
+    state = Home(Path(loaded.home)).read_state()
+    if state is not None and state["kafka"]:
+        loaded = settings(**{"kafka.bootstrap": state["kafka"]})
+
+    async def connected() -> int:
+        from pipeline.kafka import connect
+
+        log = await connect(loaded.kafka, WallClock(), client_id="headrace-cli")
+        try:
+            return await work(log, topics_of(loaded))
+        finally:
+            await log.close()
+
+    try:
+        return asyncio.run(connected())
+    except LogError as fault:
+        return error(f"Kafka at {loaded.kafka.bootstrap}: {fault}")
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return 0

@@ -1,0 +1,105 @@
+"""`dlq list|show|replay`: dead letters, why they died, and the way back."""
+
+import json
+from typing import Any
+
+from pipeline.log import Log, Outgoing, Record, TopicPartition
+from pipeline.lookup import scan
+from pipeline.topics import STAGES, Topics
+
+from .connect import with_log
+from .observe import as_dict, readable
+from .say import error
+
+REASON = "__dlq.errors."
+
+
+def why(record: Record) -> dict[str, str]:
+    """The letter's own account: topic, partition, offset, message, exception class."""
+    return {
+        name.removeprefix(REASON): value.decode("utf-8", "replace")
+        for name, value in record.headers
+        if name.startswith(REASON)
+    }
+
+
+async def _letters(log: Log, names: Topics, stage: str) -> list[Record]:
+    known = await log.admin.describe_topics([names.dead(stage)])
+    spec = known.get(names.dead(stage))
+    found: list[Record] = []
+    for partition in range(spec.partitions if spec else 0):
+        at = TopicPartition(names.dead(stage), partition)
+        start = (await log.admin.start_offsets([at]))[at]
+        found += [record async for record in scan(log, at, start=start, budget=60.0)]
+    return found
+
+
+def show_all(*, as_json: bool) -> int:
+    async def work(log: Log, names: Topics) -> int:
+        rows = [
+            {"place": f"{stage}/{record.offset}", "timestamp": record.timestamp, **why(record)}
+            for stage in STAGES
+            for record in await _letters(log, names, stage)
+        ]
+        if as_json:
+            print(json.dumps(rows))
+            return 0
+        if not rows:
+            print("no dead letters")
+        for row in rows:
+            came_from = f"{row.get('topic')}/{row.get('partition')}/{row.get('offset')}"
+            print(f"{row['place']:<18} from {came_from:<24} {row.get('message', '')}")
+        return 0
+
+    return with_log(work)
+
+
+def show_one(place: str) -> int:
+    async def look(log: Log, names: Topics, letter: Record) -> int:
+        fields: dict[str, Any] = as_dict(letter)
+        for name, value in why(letter).items():
+            print(f"{name + ':':<18}{value}")
+        print(f"{'key:':<18}{letter.key!r}")
+        for name, raw in letter.headers:
+            if not name.startswith(REASON):
+                print(f"{'header:':<18}{name} = {raw.decode('utf-8', 'replace')}")
+        shown = readable(letter.value)
+        print(f"{'value:':<18}{json.dumps(shown, ensure_ascii=False)}")
+        if isinstance(shown, dict) and "base64" in shown and letter.value is not None:
+            print(f"{'bytes:':<18}{letter.value[:256]!r}{' …' if len(letter.value) > 256 else ''}")
+        return 0 if fields else 1
+
+    return _with_letter(place, look)
+
+
+def send_back(place: str) -> int:
+    async def send(log: Log, names: Topics, letter: Record) -> int:
+        origin = why(letter).get("topic")
+        if not origin:
+            return error(f"{place} does not say which topic it came from")
+        headers = tuple(pair for pair in letter.headers if not pair[0].startswith(REASON))
+        writer = await log.writer("dlq-replay", max_request_size=2_200_000)
+        placed = writer.send(Outgoing(origin, letter.value, key=letter.key, headers=headers))
+        await writer.flush()
+        where = await placed
+        await writer.close()
+        print(f"sent to {where.topic}/{where.partition}/{where.offset}")
+        return 0
+
+    return _with_letter(place, send)
+
+
+def _with_letter(place: str, then: Any) -> int:
+    stage, _, offset = place.partition("/")
+    if stage not in STAGES or not offset.isdigit():
+        return error(
+            f"{place!r} is no place: write STAGE/OFFSET, as `headrace dlq list` prints it", 2
+        )
+
+    async def work(log: Log, names: Topics) -> int:
+        for letter in await _letters(log, names, stage):
+            if letter.offset == int(offset):
+                return int(await then(log, names, letter))
+        return error(f"there is no dead letter {place}")
+
+    return with_log(work)

@@ -1,0 +1,145 @@
+"""One role in the foreground: connect, run, drain, say how it ended."""
+
+import asyncio
+import contextlib
+import importlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline import logs
+from pipeline.log import Log, LogError, LogUnavailable
+from pipeline.member import Member, new_epoch
+from pipeline.settings import Settings
+from pipeline.topics import Topics
+
+ROLES = {
+    "edge": "stages.edge.role",
+    "ingress": "stages.ingress.role",
+    "orchestration": "stages.orchestration.role",
+    "delivery": "stages.delivery.role",
+    "worker": "workers.role",
+}
+WATCH_STARTING = 0.05  # s between looks at what is missing
+WATCH_READY = 1.0
+
+
+class WallClock:
+    def ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+def topics_of(settings: Settings) -> Topics:
+    named = settings.topics
+    return Topics(**{name: getattr(named, name) for name in named.__struct_fields__})
+
+
+def serve_broker(
+    directory: Path | None, host: str | None, port: int, advertise: str | None, fsync: bool
+) -> int:
+    from pipeline.embedded.__main__ import main as broker
+
+    home = Path(os.environ.get("HEADRACE_HOME", "./.headrace"))
+    arguments = ["--dir", str(directory or home / "broker"), "--port", str(port)]
+    if host:
+        arguments += ["--host", host]
+    if advertise:
+        arguments += ["--advertise", advertise]
+    return int(broker([*arguments, "--fsync"] if fsync else arguments) or 0)
+
+
+def serve_role(role: str, member_id: str, settings: Settings) -> int:
+    try:
+        with asyncio.Runner(loop_factory=_new_loop()) as runner:
+            return runner.run(_serve(role, member_id, settings))
+    except LogError as error:
+        print(f"headrace: {member_id}: {error}", file=sys.stderr)
+        return 1
+
+
+def _new_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:  # Windows has none
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+async def _serve(role: str, member_id: str, settings: Settings) -> int:
+    from pipeline.kafka import connect
+
+    clock = WallClock()
+    chance = random.Random(int.from_bytes(os.urandom(16), "big"))
+    log: Log = await connect(settings.kafka, clock, client_id=member_id)
+    member = Member(
+        id=member_id,
+        role=role,
+        epoch=new_epoch(chance),
+        log=log,
+        clock=clock,
+        chance=chance,
+        settings=settings,
+        topics=topics_of(settings),
+    )
+    logs.configure(member=member.id, role=role, epoch=member.epoch, clock=clock)
+    try:
+        return await _live(member)
+    finally:
+        with contextlib.suppress(LogUnavailable, TimeoutError):
+            await asyncio.wait_for(log.close(), 5.0)
+
+
+async def _live(member: Member) -> int:
+    from pipeline.health import serve_health
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, member.draining.set)
+    if member.role != "edge":  # the edge serves its own
+        await serve_health(member, member.settings.host, member.settings.health_port)
+    role = importlib.import_module(ROLES[member.role])
+    watch = asyncio.create_task(_say_state(member))
+    work = asyncio.create_task(role.run(member))
+    try:
+        await _until_drained(member, work)
+    finally:
+        watch.cancel()
+    return 0
+
+
+async def _until_drained(member: Member, work: "asyncio.Task[None]") -> None:
+    """The role ends by itself; after the drain limit it is ended."""
+    drain = asyncio.create_task(member.draining.wait())
+    await asyncio.wait({work, drain}, return_when=asyncio.FIRST_COMPLETED)
+    if not work.done():
+        await asyncio.wait({work}, timeout=member.settings.runner.drain_limit)
+    drain.cancel()
+    if not work.done():
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+        return
+    work.result()
+
+
+async def _say_state(member: Member) -> None:
+    """For the supervisor (a JSON line a change) or for a person (a line when ready)."""
+    supervised = "HEADRACE_SUPERVISED" in os.environ
+    last: dict[str, Any] | None = None
+    while True:
+        now = {"http": member.http, "missing": dict(member.missing)}
+        if now != last:
+            last = now
+            if supervised:
+                print(json.dumps(now), flush=True)
+            elif member.ready:
+                print(f"{member.id} is ready: {member.http}", flush=True)
+            else:
+                print(f"{member.id} waits: {'; '.join(member.missing.values())}", file=sys.stderr)
+        await asyncio.sleep(WATCH_READY if member.ready else WATCH_STARTING)

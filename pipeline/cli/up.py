@@ -1,0 +1,258 @@
+"""`up`, `down`, `status`: the supervisor from a person's side."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pipeline.supervisor.home import Home, HomeError, is_alive
+from pipeline.supervisor.plan import Plan
+from pipeline.supervisor.supervisor import StartError, Supervisor
+
+from .app import NO_PLACE, NOT_RUNNING, settings
+from .live import show_until
+from .say import error
+
+READY_LIMIT = 300.0  # s until a detached start gives up: a model's load on a slow disk is minutes
+STOP_LIMIT = 70.0  # s: two drain limits and the broker
+
+
+def _home() -> Home:
+    return Home(Path(settings().home))
+
+
+def start(flags: dict[str, Any], *, detach: bool) -> int:
+    """Start everything here, or in the background; a second start finds the first."""
+    home = _home()
+    running = home.read_state()
+    if running is not None and detach:
+        return _wait_ready(home, None)
+    try:
+        home.prepare()
+        plan = make_plan(home, flags)
+    except HomeError as fault:
+        return error(str(fault), NO_PLACE)
+    if isinstance(plan, str):
+        return error(plan)
+    return _detached(home, flags) if detach else _foreground(plan)
+
+
+def make_plan(home: Home, flags: dict[str, Any]) -> Plan | str:
+    """The plan, or what is missing for it in words."""
+    from .models import read_registry
+
+    loaded = settings(
+        **{
+            "worker.engine": flags.get("engine"),
+            "model": flags.get("model"),
+            "host": flags.get("host"),
+        }
+    )
+    engine = loaded.worker.engine
+    if engine not in ("torch", "null"):
+        return f"--engine is torch or null, not {engine!r}"
+    model = loaded.model
+    if engine == "torch":
+        registry = read_registry(home.models)
+        if not registry:
+            return f"no model in {home.models}: fetch one with `headrace models pull smollm2-135m`"
+        model = model or next(iter(registry))
+        if model not in registry:
+            known = ", ".join(registry)
+            return f"--model {model!r} is not registered in {home.models}: there are {known}"
+        file = home.models / registry[model].file
+        if not file.is_file():
+            return f"{file} is gone: fetch it again with `headrace models pull {model}`"
+    host = loaded.host
+    if host not in ("127.0.0.1", "localhost", "::1") and not loaded.keys:
+        print(
+            f"headrace: warning: {host} is reachable from outside and no [keys] are configured: "
+            "everybody who reaches it is tenant `default`",
+            file=sys.stderr,
+        )
+    counts = loaded.up
+    port = flags.get("http")
+    return Plan(
+        home=home,
+        host=host,
+        http=loaded.edge.port if port is None else port,
+        kafka=flags.get("kafka"),
+        broker_port=counts.broker_port,
+        fsync=counts.fsync,
+        advertise=flags.get("advertise"),
+        store=flags.get("store") if flags.get("store") is not None else (loaded.store.url or None),
+        counts={
+            "edge": flags.get("edges") or counts.edges,
+            "worker": counts.workers if flags.get("workers") is None else flags["workers"],
+            "ingress": counts.ingress,
+            "orchestration": counts.orchestration,
+            "delivery": counts.delivery,
+        },
+        environment={
+            "HEADRACE_HOST": host,
+            "HEADRACE_EDGE_HOST": host,
+            "HEADRACE_MODEL": model or "null",
+            "HEADRACE_WORKER_ENGINE": engine,
+            "HEADRACE_KAFKA_STATIC_MEMBERS": "true",
+        },
+    )
+
+
+def _foreground(plan: Plan) -> int:
+    supervisor = Supervisor(plan, lambda bootstrap: prepare(plan, bootstrap))
+    try:
+        asyncio.run(_run(supervisor))
+    except HomeError as fault:
+        return error(str(fault), NO_PLACE)
+    except StartError as fault:
+        return error(str(fault), fault.code if fault.code in (1, 2, NO_PLACE) else 1)
+    return 0
+
+
+async def _run(supervisor: Supervisor) -> None:
+    table = asyncio.create_task(show_until(supervisor.state)) if sys.stderr.isatty() else None
+    try:
+        await supervisor.run()
+    finally:
+        if table is not None:
+            table.cancel()
+
+
+async def prepare(plan: Plan, bootstrap: str) -> None:
+    """Declare the topics and publish this installation's models. Raises StartError."""
+    from pipeline.declare import declare
+    from pipeline.kafka import connect
+    from pipeline.log import LogError
+
+    from .serve import WallClock, topics_of
+
+    loaded = settings(**{"kafka.bootstrap": bootstrap})
+    clock = WallClock()
+    try:
+        log = await connect(loaded.kafka, clock, client_id="supervisor")
+        try:
+            topics = topics_of(loaded)
+            await declare(log, topics)
+            await publish_models(log, topics, plan, clock.ms())
+        finally:
+            await log.close()
+    except LogError as fault:
+        raise StartError(f"Kafka at {bootstrap}: {fault}") from fault
+
+
+async def publish_models(log: Any, topics: Any, plan: Plan, now_ms: int) -> None:
+    """One record a model; a record that says the same as before is harmless."""
+    from pipeline.log import Outgoing
+    from schemas.codec import encode, headers_of, tag_of
+
+    from .models import null_model, read_registry
+
+    registry = dict(read_registry(plan.home.models))
+    if plan.environment["HEADRACE_WORKER_ENGINE"] == "null":
+        name = plan.environment["HEADRACE_MODEL"]
+        registry[name] = null_model(name, now_ms)
+    writer = await log.writer("models")
+    for model in registry.values():
+        value = encode(model)
+        headers = headers_of(tag_of(model))
+        writer.send(Outgoing(topics.models, value, key=model.name.encode(), headers=headers))
+    await writer.flush()
+    await writer.close()
+
+
+def _detached(home: Home, flags: dict[str, Any]) -> int:
+    command = [sys.executable, "-m", "pipeline", "up"]
+    for flag, value in flags.items():
+        if value is not None:
+            command += [f"--{flag}", str(value)]
+    with (home.logs / "supervisor.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    return _wait_ready(home, process)
+
+
+def _wait_ready(home: Home, process: "subprocess.Popen[bytes] | None") -> int:
+    """Show what it waits for, until every role is ready."""
+    deadline = time.monotonic() + READY_LIMIT
+    last = ""
+    while time.monotonic() < deadline:
+        if process is not None and process.poll() is not None:
+            words = (home.logs / "supervisor.log").read_text(errors="replace").splitlines()[-5:]
+            return error("it did not start:\n" + "\n".join(words), process.returncode or 1)
+        state = home.read_state()
+        waits = waiting_for(state)
+        if state is not None and not waits:
+            for line in addresses(state):
+                print(line, file=sys.stderr)
+            return 0
+        if waits != last:
+            print(f"  {waits}", file=sys.stderr)
+            last = waits
+        time.sleep(0.1)
+    return error(
+        f"not ready after {READY_LIMIT:.0f} s, still waiting for {last}; see headrace logs"
+    )
+
+
+def waiting_for(state: dict[str, Any] | None) -> str:
+    """In words; empty when everything is ready."""
+    if state is None:
+        return "starting the supervisor"
+    if state["doing"]:
+        return str(state["doing"])
+    waits = []
+    for role in state["roles"]:
+        if role["state"] != "ready":
+            why = "; ".join(role["missing"].values()) or "; ".join(role["words"][-1:])
+            waits.append(f"{role['id']}: {role['state']}{f' ({why})' if why else ''}")
+    return ", ".join(waits)
+
+
+def addresses(state: dict[str, Any]) -> list[str]:
+    lines = [
+        f"edge   {role['http']}  (OpenAI-compatible, {role['http']}/v1)"
+        for role in state["roles"]
+        if role["role"] == "edge"
+    ]
+    lines.append(f"Kafka  {state['kafka']}  (topics hr.*)")
+    lines.append(f"store  {state['store'] or 'none: idempotency keys get 503'}")
+    return lines
+
+
+def stop() -> int:
+    home = _home()
+    state = home.read_state()
+    if state is None:
+        print("headrace: nothing is running", file=sys.stderr)
+        return NOT_RUNNING
+    pid = int(state["pid"])
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_LIMIT
+    while time.monotonic() < deadline:
+        if not is_alive(pid) or home.read_state() is None:
+            return 0
+        time.sleep(0.1)
+    return error(f"the supervisor (pid {pid}) still drains after {STOP_LIMIT:.0f} s")
+
+
+def show(*, as_json: bool) -> int:
+    state = _home().read_state()
+    if state is None:
+        print(json.dumps({"roles": []}) if as_json else "nothing is running")
+        return NOT_RUNNING
+    if as_json:
+        kept = ("role", "id", "pid", "state", "http", "metrics", "restarts")
+        roles = [{key: role[key] for key in kept} for role in state["roles"]]
+        print(json.dumps({"kafka": state["kafka"], "store": state["store"], "roles": roles}))
+        return 0
+    print("\n".join(addresses(state)))
+    for role in state["roles"]:
+        why = "; ".join(role["missing"].values())
+        print(f"{role['id']:<18} {role['state']:<9} pid {role['pid']}  {role['http'] or ''}  {why}")
+    return 0

@@ -1,0 +1,1 @@
+"""`headrace up`: the broker, the store and every role, each a process of its own."""
