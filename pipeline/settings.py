@@ -62,7 +62,9 @@ class IngressSettings(Section):
 
 
 class OrchestrationSettings(Section):
-    weights: dict[str, int] = {"gold": 8, "silver": 4, "bronze": 1}  # deficit round robin
+    weight_gold: int = 8  # shares of the lanes, by deficit round robin
+    weight_silver: int = 4
+    weight_bronze: int = 1
     floor: float = 0.05  # share that the lowest lane with work gets at least
     parked: int = 256  # ready records of a model without a live worker, in memory
     dead_after: float = 8.0  # s of caught-up silence
