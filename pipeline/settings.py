@@ -119,14 +119,14 @@ class Settings(Section):
     host: str = "127.0.0.1"  # of every process's health endpoint
     health_port: int = 0  # of a role's health endpoint; 0: any free one
     model: str = ""  # which one a worker loads; empty: the only one registered
-    kafka: KafkaSettings = KafkaSettings()
-    topics: TopicSettings = TopicSettings()
-    store: StoreSettings = StoreSettings()
-    edge: EdgeSettings = EdgeSettings()
-    ingress: IngressSettings = IngressSettings()
-    orchestration: OrchestrationSettings = OrchestrationSettings()
-    worker: WorkerSettings = WorkerSettings()
-    delivery: DeliverySettings = DeliverySettings()
-    runner: RunnerSettings = RunnerSettings()
-    up: UpSettings = UpSettings()
+    kafka: KafkaSettings = msgspec.field(default_factory=KafkaSettings)
+    topics: TopicSettings = msgspec.field(default_factory=TopicSettings)
+    store: StoreSettings = msgspec.field(default_factory=StoreSettings)
+    edge: EdgeSettings = msgspec.field(default_factory=EdgeSettings)
+    ingress: IngressSettings = msgspec.field(default_factory=IngressSettings)
+    orchestration: OrchestrationSettings = msgspec.field(default_factory=OrchestrationSettings)
+    worker: WorkerSettings = msgspec.field(default_factory=WorkerSettings)
+    delivery: DeliverySettings = msgspec.field(default_factory=DeliverySettings)
+    runner: RunnerSettings = msgspec.field(default_factory=RunnerSettings)
+    up: UpSettings = msgspec.field(default_factory=UpSettings)
     keys: dict[str, str] = {}  # SHA-256 of a key → tenant; none: everybody is `default`
