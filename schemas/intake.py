@@ -67,7 +67,8 @@ def parse_body(raw: bytes, route: Route) -> Parsed:
 def body_hash(request: Request) -> str:
     """SHA-256 of what was asked: the same for every order of keys and every encoding, whatever the
     id and whether it is streamed."""
-    asked = msgspec.structs.replace(request, id=None)
+    echoed = {name: value for name, value in request.echoed.items() if name != "stream_options"}
+    asked = msgspec.structs.replace(request, id=None, echoed=echoed)
     return hashlib.sha256(_canonical.encode(asked)).hexdigest()
 
 
@@ -97,7 +98,7 @@ def _check_tag(body: dict[str, Any]) -> None:
 def _spread(body: dict[str, Any]) -> dict[str, Any]:
     """A `Request` as we write it ourselves keeps what is only echoed in an object of its own."""
     echoed = body.get("echoed")
-    if not isinstance(echoed, dict) or not echoed.keys() <= ECHOED.keys():
+    if not isinstance(echoed, dict) or not echoed.keys() <= {*ECHOED, "stream_options"}:
         return body
     return {**body, **echoed, "echoed": None}
 
@@ -123,6 +124,10 @@ def _parse(body: dict[str, Any], route: Route) -> Parsed:
         neutral(False)(True, "store")
     if body.get("id") is not None and route == "record":
         fields["id"] = string(64, empty=False)(body["id"], "id")
+    options = body.get("stream_options")
+    usage = options is not None and include_usage(options, "stream_options")
+    if usage:  # in the log, so that a stream resumed on another edge ends with the same bytes
+        echoed["stream_options"] = {"include_usage": True}
     request = Request(
         model=_model(body),
         messages=messages(body["messages"], "messages") if kind == "chat" else None,
@@ -133,8 +138,6 @@ def _parse(body: dict[str, Any], route: Route) -> Parsed:
         **_logprobs(body, kind, "top_logprobs" in fields),
     )
     _check_together(request)
-    options = body.get("stream_options")
-    usage = options is not None and include_usage(options, "stream_options")
     stream = body.get("stream")
     return Parsed(request, stream is not None and boolean(stream, "stream"), usage)
 

@@ -129,6 +129,13 @@ def test_stream_and_usage_are_told_apart_from_the_request() -> None:
     assert body_hash(parsed.request) == body_hash(chat())
 
 
+def test_the_wish_for_usage_travels_with_the_request() -> None:
+    more = {"stream": True, "stream_options": {"include_usage": True}}
+    request = parse_body(json.dumps(HELLO | more).encode(), "chat").request
+    assert request.echoed == {"stream_options": {"include_usage": True}}
+    assert parse_body(encode(request), "record").request == request
+
+
 @pytest.mark.parametrize(
     ("more", "code", "param"),
     [
