@@ -112,6 +112,10 @@ class Capacity:
     preemptions: int = 0
     cache_hit_tokens: int = 0
     max_occupancy: int = 0  # most sequences in one step so far
+    swaps: int = 0  # preemptions that kept the keys and values in host memory
+    drafts: int = 0  # tokens guessed ahead
+    accepted_drafts: int = 0  # of those, the ones that were right
+    failures: int = 0  # jobs given up: NaN rows and faults in a step
 
 
 class Engine(Protocol):
