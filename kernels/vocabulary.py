@@ -38,7 +38,7 @@ class Vocabulary:
     ) -> None:
         tokenizer.encode_special_tokens = True  # control tokens in text are text
         self._tokenizer = tokenizer
-        self._control = control
+        self.control = control  # piece → id
         self._control_pattern = _alternation(control)
         self._size = tokenizer.get_vocab_size(with_added_tokens=True)
         self._bytes: dict[int, bytes] = {}
@@ -82,7 +82,7 @@ class Vocabulary:
             for match in self._control_pattern.finditer(text):
                 plain.append(text[at : match.start()])
                 flush()
-                ids.append(self._control[match.group()])
+                ids.append(self.control[match.group()])
                 at = match.end()
             plain.append(text[at:])
         flush()
@@ -107,7 +107,7 @@ class Vocabulary:
 
     def token_id(self, piece: str) -> int | None:
         """The id of a control token, such as `<|im_start|>`; None where there is none."""
-        return self._control.get(piece)
+        return self.control.get(piece)
 
     @property
     def tokenizer(self) -> Tokenizer:
