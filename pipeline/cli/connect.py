@@ -9,7 +9,7 @@ from pipeline.log import Log, LogError
 from pipeline.supervisor.home import Home
 from pipeline.topics import Topics
 
-from .app import settings
+from .options import settings
 from .say import error
 from .serve import WallClock, topics_of
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pipeline.supervisor.home import Home
 from pipeline.supervisor.plan import store_command
 
-from .app import settings
+from .options import settings
 from .say import error
 
 DISK_FLOOR = 2 << 30  # bytes: the model, the log and the logs of some days
@@ -94,7 +94,8 @@ def _disk(home: Home) -> Finding:
 
 
 def _models(home: Home) -> Iterator[Finding]:
-    from .models import ModelFault, read_registry
+    from .fetch import ModelFault
+    from .models import read_registry
 
     try:
         registry = read_registry(home.models)

