@@ -101,7 +101,7 @@ def serve(
     from . import serve as roles
 
     if role == "broker":
-        raise typer.Exit(roles.serve_broker(dir, host, port, advertise, fsync))
+        roles.serve_broker(dir, host, port, advertise, fsync)
     if role not in roles.ROLES:
         known = ", ".join([*roles.ROLES, "broker"])
         raise fail(f"there is no role {role!r}: choose one of {known}", 2)

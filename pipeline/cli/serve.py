@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pipeline import logs
 from pipeline.log import Log, LogError, LogUnavailable
@@ -47,16 +47,16 @@ def topics_of(settings: Settings) -> Topics:
 
 def serve_broker(
     directory: Path | None, host: str | None, port: int, advertise: str | None, fsync: bool
-) -> int:
-    from pipeline.embedded.__main__ import main as broker
-
+) -> NoReturn:
     home = Path(os.environ.get("HEADRACE_HOME", "./.headrace"))
     arguments = ["--dir", str(directory or home / "broker"), "--port", str(port)]
     if host:
         arguments += ["--host", host]
     if advertise:
         arguments += ["--advertise", advertise]
-    return int(broker([*arguments, "--fsync"] if fsync else arguments) or 0)
+    if fsync:
+        arguments.append("--fsync")
+    os.execv(sys.executable, [sys.executable, "-m", "pipeline.embedded", *arguments])
 
 
 def serve_role(role: str, member_id: str, settings: Settings) -> int:
