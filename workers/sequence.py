@@ -7,9 +7,6 @@ from workers.job import Emission, Job, Prefix, TokenLogprob
 from workers.speculate import PromptLookup
 from workers.text import TextStream
 
-_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / phi: spreads the seeds of neighbouring choices
-_MASK = (1 << 64) - 1
-
 
 class Sequence:
     """Tokens `ids[:computed]` have their keys and values in `blocks`; the others do not yet.
@@ -34,7 +31,6 @@ class Sequence:
         "preemptions",
         "prompt",
         "registered",
-        "seed",
         "since_ms",
         "skipped",
         "swapped",
@@ -61,7 +57,6 @@ class Sequence:
         self.finish: str | None = None
         self.preemptions = 0
         self.skipped = 0  # times another one was admitted before it because it did not fit
-        self.seed = (job.sampling.seed + choice * _GOLDEN) & _MASK
 
     @property
     def key(self) -> tuple[str, int]:

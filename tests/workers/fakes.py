@@ -106,7 +106,7 @@ class HashRunner:
             context = [self.kv[self._slot(sequence.blocks, i)] for i in range(length)]
             state = crc32(array("I", context).tobytes())  # attention: over all that is there
             k = length - sequence.prompt
-            seed = sequence.seed if sampling.temperature else 0
+            seed = sampling.seed * 8 + sequence.choice if sampling.temperature else 0
             token = next_token(state, ids[length - 1], seed, k)
             if token == EOS and k < sampling.min_tokens:
                 token = ALPHABET[0]
