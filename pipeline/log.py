@@ -193,12 +193,6 @@ class Admin(Protocol):
         """For readers by `log.reader`, in a group that never has members: not fenced, so the offsets
         may go back, which its user must find harmless. Raises LogUnavailable."""
 
-    async def commit(self, group: str, offsets: Mapping[TopicPartition, Commit]) -> None:
-        """Notes positions for a group that has no members: not fenced, the last one to come holds.
-
-        For who reads by `reader` and still wants a place to go on from. Raises NotOwner while the group
-        has members."""
-
 
 class Log(Protocol):
     """A connection to one cluster."""
