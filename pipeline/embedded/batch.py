@@ -5,6 +5,7 @@ The batch itself stays opaque bytes. Layout: Kafka's `DefaultRecordBatch` docume
 
 from __future__ import annotations
 
+import mmap
 import struct
 import zlib
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ class Header(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    records: int
 
 
 class Limits(NamedTuple):
@@ -78,7 +79,7 @@ def check(batch: bytes, limits: Limits, now: int) -> Header:
         raise Refused(Code.corrupt_message, "the batch does not match its CRC")
     if header.attributes & (_TRANSACTIONAL | _CONTROL):
         raise Refused(Code.invalid_record, "transactional and control batches are not taken")
-    if header.count < 1 or header.last_offset_delta != header.count - 1:
+    if header.records < 1 or header.last_offset_delta != header.records - 1:
         raise Refused(Code.invalid_record, "the record count and the last offset disagree")
     _check_records(batch, header, limits, now)
     return header
@@ -98,8 +99,10 @@ def _check_records(batch: bytes, header: Header, limits: Limits, now: int) -> No
                 f"timestamp {record.timestamp} is not within {earliest}..{latest}",
             )
         count += 1
-    if count != header.count:
-        raise Refused(Code.invalid_record, f"{count} records where the header says {header.count}")
+    if count != header.records:
+        raise Refused(
+            Code.invalid_record, f"{count} records where the header says {header.records}"
+        )
 
 
 def records(batch: bytes, max_decompressed_bytes: int) -> Iterator[Any]:
@@ -142,14 +145,15 @@ def _inflate(codec: int, body: memoryview, limit: int) -> bytes:
 def _inflate_into(codec: int, body: memoryview, limit: int) -> bytes:
     module = {_SNAPPY: cramjam.snappy, _LZ4: cramjam.lz4, _ZSTD: cramjam.zstd}[codec]
     into = module.decompress_raw_into if codec == _SNAPPY else module.decompress_into
-    room = bytearray(limit)  # calloc: pages that nothing is written to cost nothing
+    room = mmap.mmap(-1, limit)  # its pages cost nothing until something is written to them
     try:
-        size = into(body, room)
+        return room[: into(body, room)]
     except cramjam.DecompressionError as error:
         raise Refused(
             Code.invalid_record, f"damaged, or more than {limit} bytes when decompressed: {error}"
         ) from error
-    return bytes(memoryview(room)[:size])
+    finally:
+        room.close()
 
 
 def _inflate_xerial(body: memoryview, limit: int) -> bytes:
@@ -158,8 +162,10 @@ def _inflate_xerial(body: memoryview, limit: int) -> bytes:
         (size,) = struct.unpack_from(">i", body, at)
         if size < 0 or at + 4 + size > len(body):
             raise Refused(Code.invalid_record, "a snappy block is cut short")
-        plain += _inflate_into(_SNAPPY, body[at + 4 : at + 4 + size], limit - len(plain))
+        plain += _inflate_into(_SNAPPY, body[at + 4 : at + 4 + size], limit - len(plain) + 1)
         at += 4 + size
+        if len(plain) > limit:
+            raise Refused(Code.invalid_record, f"more than {limit} bytes when decompressed")
     return bytes(plain)
 
 

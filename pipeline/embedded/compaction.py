@@ -89,7 +89,7 @@ async def _rewrite(broker: Broker, row: _Row, kept: list[Any]) -> None:
         else:
             transaction.db.execute("DELETE FROM batches WHERE id = ?", (row.key,))
 
-    if len(kept) < read_header(row.batch).count:
+    if len(kept) < read_header(row.batch).records:
         await broker.store.write(replace)
 
 

@@ -230,9 +230,8 @@ class Group:
 
     def member(self, member_id: str, instance: str | None, generation: int | None = None) -> Member:
         """The member of that id; raises `Refused` if unknown, fenced or of another generation."""
-        if instance is not None and instance in self.instances:
-            if self.instances[instance] != member_id:
-                raise Refused(Code.fenced_instance_id, "another member has this instance id")
+        if instance is not None and self.instances.get(instance, member_id) != member_id:
+            raise Refused(Code.fenced_instance_id, "another member has this instance id")
         member = self.members.get(member_id)
         if member is None or self.state in (State.EMPTY, State.DEAD):
             raise Refused(Code.unknown_member_id, "the group does not know this member")

@@ -18,10 +18,7 @@ _ID_REQUIRED_FROM = 4  # the JoinGroup version in which a new member gets its id
 
 async def find_coordinator(broker: Broker, request: Any, call: Call) -> Answer:
     """This broker coordinates every group; transactions it does not have."""
-    if call.version >= 4:
-        keys = request.coordinator_keys
-    else:
-        keys = (request.key,)
+    keys = request.coordinator_keys if call.version >= 4 else (request.key,)
     coordinators = [_coordinator(broker, key, getattr(request, "key_type", 0)) for key in keys]
     return {"coordinators": coordinators} | (coordinators[0] if call.version < 4 else {})
 

@@ -57,7 +57,7 @@ class Partition:
     number: int
     config: TopicConfig
     start: int = 0
-    tail: Tail = Tail()
+    tail: Tail = field(default_factory=Tail)
     windows: dict[int, Window] = field(default_factory=dict)
     waiting: set[asyncio.Event] = field(default_factory=set)
     compacted: int = 0  # below this offset every key is there once
@@ -91,7 +91,7 @@ class Partition:
         idempotent = producer >= 0
         if idempotent:
             window = draft.windows.get(producer) or self.windows.get(producer)
-            repeat = admit(window, header.producer_epoch, header.base_sequence, header.count)
+            repeat = admit(window, header.producer_epoch, header.base_sequence, header.records)
             if repeat is not None:
                 return Appended(repeat.base_offset, None, None, None)
         append_time = now if self.config.limits.append_time else None
@@ -106,7 +106,7 @@ class Partition:
         )
         if idempotent:
             epoch, first = header.producer_epoch, header.base_sequence
-            window = draft.windows[producer] = advanced(window, epoch, first, header.count, base)
+            window = draft.windows[producer] = advanced(window, epoch, first, header.records, base)
             transaction.db.execute(
                 "INSERT OR REPLACE INTO producers VALUES (?, ?, ?, ?, ?)",
                 (self.id, producer, epoch, window.to_json(), now),

@@ -87,7 +87,7 @@ class Store:
             os.close(self._lock)
             raise
         self._number = 0
-        self._waiting: list[tuple[Callable[[Transaction], Any], asyncio.Future[Any]]] = []
+        self._waiting: list[_Write] = []
         self._flush: asyncio.Task[None] | None = None
         self._hold = asyncio.Lock()
 

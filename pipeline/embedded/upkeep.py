@@ -104,8 +104,9 @@ async def _sweep(broker: Broker) -> None:
     for (id,) in gone:
         ranges.append(keys(id))
     for first, last in ranges:
-        while await broker.store.write(partial(_delete, first=first, last=last)):
-            await asyncio.sleep(0)
+        more = True
+        while more:
+            more = await broker.store.write(partial(_delete, first=first, last=last))
     for (id,) in gone:
         await broker.store.write(partial(_forget_partition, id=id))
 
