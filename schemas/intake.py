@@ -64,6 +64,11 @@ def parse_body(raw: bytes, route: Route) -> Parsed:
     return _parse(body, route)
 
 
+def body_id(raw: bytes) -> Any:
+    """What a record of `hr.requests` has under `id`, also where it is refused. Raises Refusal."""
+    return _object(raw, "record").get("id")
+
+
 def body_hash(request: Request) -> str:
     """SHA-256 of what was asked: the same for every order of keys and every encoding, whatever the
     id and whether it is streamed."""
@@ -122,8 +127,11 @@ def _parse(body: dict[str, Any], route: Route) -> Parsed:
             fields[name] = checked
     if echoed.get("store"):
         neutral(False)(True, "store")
-    if body.get("id") is not None and route == "record":
-        fields["id"] = string(64, empty=False)(body["id"], "id")
+    if route == "record" and body.get("id") is not None:
+        if not isinstance(body["id"], str):
+            message = f"id must be a string, not {kind_of(body['id'])}"
+            raise Refusal("bad_id", message, param="id")
+        fields["id"] = body["id"]
     options = body.get("stream_options")
     usage = options is not None and include_usage(options, "stream_options")
     if usage:  # in the log, so that a stream resumed on another edge ends with the same bytes

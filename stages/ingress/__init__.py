@@ -1,0 +1,1 @@
+"""Semantic ingress: from bytes that anybody published to a tokenised, budgeted request."""
