@@ -31,6 +31,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="le
     device_type: str | None = None
     why: str = ""
     alone: bool = False
+    same_answer: bool = True  # False: a pin had to be broken
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
