@@ -37,7 +37,7 @@ APIS: dict[int, Api] = {
     0: Api("produce", 3, 9),
     1: Api("fetch", 4, 12),
     2: Api("list_offsets", 1, 7),
-    3: Api("metadata", 0, 9),
+    3: Api("metadata", 0, 8),  # librdkafka writes version 9 wrong, and kio reads it strictly
     8: Api("offset_commit", 2, 8),
     9: Api("offset_fetch", 1, 8),
     10: Api("find_coordinator", 0, 4),
