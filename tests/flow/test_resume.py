@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.flow.installation import MODEL, Installation, installation
+from tests.flow.installation import Installation, installation
 from tests.flow.streams import Frame, all_frames, get, open_stream, read_frame
 from tests.pipeline.brokers import ApacheKafka
 
@@ -123,10 +123,3 @@ def test_an_event_id_that_cannot_be_is_refused(two_edges: Installation, last: st
     )
     assert status == 400 and body["error"]["code"] == "invalid_event_id"
     assert headers["headrace-reason"] == "invalid_event_id"
-
-
-def test_model_name_is_not_the_real_one(two_edges: Installation) -> None:
-    assert (
-        model_of(two_edges) != MODEL
-        or get(two_edges.url(), "/v1/models")[2]["data"][0]["engine"] == "null"
-    )
