@@ -17,7 +17,11 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="wak
 
 
 class Attach(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="attach/1"):
-    """A client reads the stream; when nobody has for `grace` ms, the owner cancels the request."""
+    """A client reads the stream; when nobody has for `grace` ms, the owner cancels the request.
+
+    Of several, the largest grace counts. 0 only joins (events of a request that somebody else began): it
+    counts as attached while it lasts, and a request that only such streams ever read is never cancelled.
+    """
 
     request_id: str
     stream: str
