@@ -19,7 +19,6 @@ class Load:
     whole: list[float] = field(default_factory=list)
     finished: int = 0
     failed: int = 0
-    all_time: int = 0
     _until: float = float("inf")
 
     async def run(self, requests: int, at_once: int) -> "Load":
@@ -61,7 +60,6 @@ class Load:
                 self.failed += 1
                 writer.close()
                 writer = None
-            self.all_time += 1
         if writer is not None:
             writer.close()
 

@@ -108,18 +108,18 @@ def first_token(headrace: Installation) -> list[list[str]]:
 
 def throughput(headrace: Installation, seconds: float) -> list[str]:
     found = processes(headrace)
-    before = cpu_seconds(found, OURS)
+    before = {role: cpu_seconds(found, (role,)) for role in OURS}
     load = asyncio.run(Load(headrace.url(), tokens=16).run_for(seconds, 64))
-    spent = cpu_seconds(found, OURS) - before
-    per_role = []
-    for role in OURS:
-        per_role.append(f"{role} {1000 * cpu_seconds(found, (role,)) / max(1, load.all_time):.2f}")
+    by_role = {role: cpu_seconds(found, (role,)) - before[role] for role in OURS}
+    spent = sum(by_role.values())
+    each = [f"{role} {1000 * used / max(1, load.finished):.2f}" for role, used in by_role.items()]
     return [
         headrace.broker,
         str(load.finished),
         f"{load.finished / seconds:.0f}/s",
         f"{spent:.1f} s",
         f"**{load.finished / spent:.0f}**",
+        ", ".join(each),
         f"{load.failed}",
     ]
 
@@ -178,7 +178,15 @@ def main() -> None:
                 ),
                 flush=True,
             )
-            columns = ["broker", "requests", "rate", "CPU of our roles", "per core", "failed"]
+            columns = [
+                "broker",
+                "requests",
+                "rate",
+                "our CPU",
+                "per core",
+                "ms a request",
+                "failed",
+            ]
             rows = [throughput(headrace, chosen.seconds)]
             print(table("Requests of 16 tokens per second of CPU", columns, rows), flush=True)
             rows = [idle(headrace, chosen.idle)]
