@@ -55,6 +55,10 @@ class OrderedWriter:
         return self._records
 
     @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
     def oldest(self) -> float | None:
         """Loop time at which the oldest unacked record was sent: a watchdog's measure."""
         entry = self._oldest()

@@ -1,0 +1,122 @@
+"""Reading partitions through an aiokafka consumer."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as KafkaPartition
+from aiokafka import errors as kafka
+
+from ..log import LogUnavailable, OffsetGone, Record, TopicPartition
+from .admin import KafkaAdmin
+from .errors import translate, translated
+
+logger = logging.getLogger(__name__)
+SILENCE = 3.0  # s without an answered fetch after which the log counts as unavailable
+STOP_LIMIT = 5.0  # s for goodbyes to a broker that may be gone
+
+
+class KafkaReader:
+    def __init__(self, consumer: AIOKafkaConsumer, admin: KafkaAdmin) -> None:
+        self._consumer = consumer
+        self._admin = admin
+        self._loop = asyncio.get_running_loop()
+        self._fetch: asyncio.Task[dict[Any, list[Any]]] | None = None
+        self._heard = self._loop.time()  # of the last sign of the broker's life
+        self._heard_ms: int | None = None
+        self._polled = self._heard
+        self.closed = False
+
+    async def start(self, positions: Mapping[TopicPartition, int]) -> None:
+        with translated("starting a reader"):
+            try:
+                await self._consumer.start()
+            except BaseException:
+                await self._stop()
+                raise
+        self._consumer.assign([KafkaPartition(*at) for at in positions])
+        for at, offset in positions.items():
+            self._consumer.seek(KafkaPartition(*at), offset)
+
+    async def poll(self, max_records: int = 500, timeout: float = 0.5) -> list[Record]:
+        if self.closed:
+            raise LogUnavailable("the reader is closed")
+        if self._loop.time() - self._polled > 1.0:  # we were away ourselves: count from now
+            self._heard = self._loop.time()
+        if self._fetch is None:
+            self._fetch = asyncio.create_task(
+                self._consumer.getmany(timeout_ms=int(timeout * 1000), max_records=max_records)
+            )
+        try:
+            # a getmany must never be cancelled; a cancelled poll leaves it to the next one
+            found = await asyncio.shield(self._fetch)
+        except kafka.OffsetOutOfRangeError as error:
+            raise await self._gone(error) from error
+        except (kafka.KafkaError, OSError) as error:
+            raise translate(error, "polling") from error
+        finally:
+            if self._fetch.done():
+                self._fetch = None
+            self._polled = self._loop.time()
+        if not found:
+            self._listen()
+            return []
+        self._heard = self._polled
+        return [_record(each) for batch in found.values() for each in batch]
+
+    async def position(self, at: TopicPartition) -> int:
+        with translated(f"the position in {at}"):
+            async with asyncio.timeout(10):
+                position: int = await self._consumer.position(KafkaPartition(*at))
+                return position
+
+    def seek(self, at: TopicPartition, offset: int) -> None:
+        self._consumer.seek(KafkaPartition(*at), offset)
+
+    def end_seen(self, at: TopicPartition) -> int | None:
+        end: int | None = self._consumer.highwater(KafkaPartition(*at))
+        return end
+
+    async def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            await self._stop()
+
+    async def _stop(self) -> None:
+        try:
+            async with asyncio.timeout(STOP_LIMIT):
+                await self._consumer.stop()
+        except (kafka.KafkaError, TimeoutError) as error:
+            logger.warning("a consumer did not stop cleanly: %r", error)
+
+    async def _gone(self, error: kafka.OffsetOutOfRangeError) -> OffsetGone:
+        ((partition, offset),) = error.args[0].items()
+        at = TopicPartition(*partition)
+        starts = await self._admin.start_offsets([at])
+        ends = await self._admin.end_offsets([at])
+        return OffsetGone(at, offset, starts[at], ends[at])
+
+    def _listen(self) -> None:
+        """Fetches that fail are silent in the client: notice it by answers that stay away."""
+        stamps = [
+            stamp
+            for at in self._consumer.assignment()
+            if (stamp := self._consumer.last_poll_timestamp(at)) is not None
+        ]
+        latest = max(stamps, default=None)
+        if latest != self._heard_ms or not self._consumer.assignment():
+            self._heard_ms = latest
+            self._heard = self._polled
+        if self._polled - self._heard > SILENCE:
+            raise LogUnavailable(f"no fetch was answered for {self._polled - self._heard:.1f} s")
+
+
+def _record(each: Any) -> Record:
+    headers = each.headers
+    if headers:
+        headers = tuple((name, value if value is not None else b"") for name, value in headers)
+    return Record(
+        each.topic, each.partition, each.offset, each.timestamp, each.key, each.value, headers
+    )
