@@ -37,7 +37,7 @@ def fleet(
 async def follow(http: httpx.AsyncClient, base: str, request_id: str) -> list[dict[str, Any]]:
     """The native events of a request, resumed wherever the connection breaks."""
     events: list[dict[str, Any]] = []
-    last = ""
+    path, last = f"{base}/v1/requests/{request_id}/events", ""
     for _ in range(200):
         headers = {"Last-Event-ID": last} if last else {}
         try:

@@ -1,0 +1,76 @@
+"""One trace from the way in, through every stage, to the last event."""
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.flow.installation import Installation, installation
+from tests.flow.log_reading import first_result
+from tests.flow.otlp_sink import Sink, Span, otlp_sink
+from tests.flow.streams import all_frames, open_stream
+
+STAGES = ("edge", "ingress", "orchestration", "worker", "delivery")
+PREFIX = "hr"
+
+
+@pytest.fixture(scope="module")
+def sink() -> Iterator[Sink]:
+    with otlp_sink() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory, sink: Sink) -> Iterator[Installation]:
+    with installation(
+        tmp_path_factory.mktemp("traced"), "embedded", HEADRACE_WORKER_ENGINE="null",
+        OTEL_EXPORTER_OTLP_ENDPOINT=sink.url, OTEL_BSP_SCHEDULE_DELAY="200",
+    ) as made:  # fmt: skip
+        yield made
+
+
+def stages_of(spans: list[Span], trace_id: str) -> set[str]:
+    named = {span.service.removeprefix("headrace-") for span in spans if span.trace_id == trace_id}
+    return {stage for stage in STAGES for service in named if stage in service}
+
+
+def test_an_http_request_is_one_trace_through_every_stage(traced: Installation, sink: Sink) -> None:
+    trace_id = uuid.uuid4().hex
+    body = {"model": "null", "messages": [{"role": "user", "content": "secret words"}],
+            "max_tokens": 4, "stream": True}  # fmt: skip
+    _, answer = open_stream(
+        traced.url(), "/v1/chat/completions", body, {"traceparent": f"00-{trace_id}-{'1' * 16}-01"}
+    )
+    assert answer.status == 200
+    all_frames(answer)
+    spans = sink.wait_for(lambda found: stages_of(found, trace_id) == set(STAGES))
+    assert any(
+        "step" in span.name or "generate" in span.name
+        for span in spans
+        if span.trace_id == trace_id
+    )
+    assert all("secret words" not in str(span.attributes) for span in spans)
+    ids = {span.span_id for span in spans if span.trace_id == trace_id} | {"1" * 16}
+    assert all(span.parent in ids for span in spans if span.trace_id == trace_id), "a broken chain"
+
+
+def test_a_published_record_is_one_trace_through_every_stage_behind_the_topic(
+    traced: Installation, sink: Sink
+) -> None:
+    trace_id, mine = uuid.uuid4().hex, uuid.uuid4().hex
+    producer = Producer({"bootstrap.servers": traced.kafka, "acks": "all"})
+    headers = [
+        ("traceparent", f"00-{trace_id}-{'2' * 16}-01".encode()),
+        ("correlation-id", mine.encode()),
+    ]
+    body = {"model": "null", "prompt": "go", "max_tokens": 3}
+    producer.produce(f"{PREFIX}.requests", json.dumps(body).encode(), headers=headers)
+    assert producer.flush(30) == 0
+    result = first_result(traced.kafka, mine)
+    behind = set(STAGES) - {"edge"}
+    sink.wait_for(lambda found: behind <= stages_of(found, trace_id))
+    timings = result["timings"]
+    for name in ("ingress", "queue", "dispatch", "prefill", "first_token", "decode", "delivery"):
+        assert timings[name] is not None and timings[name] >= 0, timings
