@@ -41,9 +41,7 @@ async def follow(http: httpx.AsyncClient, base: str, request_id: str) -> list[di
     for _ in range(200):
         headers = {"Last-Event-ID": last} if last else {}
         try:
-            async with http.stream(
-                "GET", f"{base}/v1/requests/{request_id}/events", headers=headers
-            ) as answer:
+            async with http.stream("GET", path, headers=headers) as answer:
                 if answer.status_code == 200:
                     event: dict[str, str] = {}
                     async for line in answer.aiter_lines():
