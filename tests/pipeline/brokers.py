@@ -98,12 +98,17 @@ class EmbeddedBroker:
     port: int = 0
     bootstrap: str = ""
     process: subprocess.Popen[str] | None = None
+    program: str = "pipeline.embedded"
+    arguments: tuple[str, ...] = ()
 
     def start(self) -> None:
         """On the same port again after a kill."""
-        line = [sys.executable, "-m", "pipeline.embedded", "--dir", str(self.directory)]
+        line = [sys.executable, "-m", self.program, "--dir", str(self.directory)]
         self.process = subprocess.Popen(
-            [*line, "--port", str(self.port)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+            [*line, "--port", str(self.port), *self.arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
         )
         assert self.process.stdout is not None
         for text in self.process.stdout:
