@@ -43,8 +43,9 @@ class KafkaReader:
     async def poll(self, max_records: int = 500, timeout: float = 0.5) -> list[Record]:
         if self.closed:
             raise LogUnavailable("the reader is closed")
-        if self._loop.time() - self._polled > 1.0:  # we were away ourselves: count from now
-            self._heard = self._loop.time()
+        began = self._loop.time()
+        if began - self._polled > 1.0:  # we were away ourselves: count from now
+            self._heard = began
         if self._fetch is None:
             self._fetch = asyncio.create_task(
                 self._consumer.getmany(timeout_ms=int(timeout * 1000), max_records=max_records)
@@ -60,6 +61,8 @@ class KafkaReader:
             if self._fetch.done():
                 self._fetch = None
             self._polled = self._loop.time()
+        if self._polled - began > timeout + 1.0:  # held up by a rebalance or by ourselves
+            self._heard = self._polled
         if not found:
             self._listen()
             return []
