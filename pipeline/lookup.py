@@ -6,6 +6,7 @@ read by a reader of its own. The end is asked for before the start, so that noth
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from schemas.codec import Unreadable, decode, int_header, name_of, text_header
 from schemas.folds import LedgerFold
@@ -80,12 +81,13 @@ async def find_result(
     """The result of a request: the first readable record, repeats say the same. Raises as `scan`."""
     at = TopicPartition(topics.results, partition_of(request_id, topics.ledger_partitions))
     key = request_id.encode()
-    async for record in scan(log, at, since_ms=since_ms, budget=budget):
-        if record.key == key:
-            try:
-                return record, decode(record.value, Result)
-            except Unreadable:
-                continue
+    async with aclosing(scan(log, at, since_ms=since_ms, budget=budget)) as records:
+        async for record in records:
+            if record.key == key:
+                try:
+                    return record, decode(record.value, Result)
+                except Unreadable:
+                    continue
     return None
 
 
