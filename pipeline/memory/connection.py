@@ -128,6 +128,7 @@ class MemoryTransport:
         self._log = log
         self._cluster = log.cluster
         self._loop = asyncio.get_running_loop()
+        self._held: set[asyncio.Task[None]] = set()  # batches before a gate
 
     async def partitions(self, topic: str) -> int:
         if self._log.line.impeded:
@@ -137,7 +138,9 @@ class MemoryTransport:
     def append(self, at: TopicPartition, batch: Sequence[Outgoing]) -> "asyncio.Future[Ack]":
         ack: asyncio.Future[Ack] = self._loop.create_future()
         if self._log.line.impeded:
-            self._loop.create_task(self._later(at, batch, ack))
+            task = self._loop.create_task(self._later(at, batch, ack))
+            self._held.add(task)
+            task.add_done_callback(self._held.discard)
         else:
             self._send(at, batch, ack)
         return ack
