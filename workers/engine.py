@@ -91,6 +91,10 @@ class TorchEngine:
             self._drop(key)
         return bool(keys)
 
+    def preempt_one(self) -> bool:
+        """Preempt whom a lack of blocks would; what `exactness` does at random steps."""
+        return self._scheduler.preempt_one()
+
     def step(self) -> list[Event]:
         events, self._early = self._early, []
         work = self._scheduler.schedule()

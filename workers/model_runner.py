@@ -63,13 +63,14 @@ class ModelRunner:
         return Draws(drawn.ids, drawn.finite, logprobs)
 
     def swap_out(self, blocks: Sequence[int], tokens: int) -> object | None:
-        # out and in again, against computing; both are measured, so the cheaper one is known
-        if len(blocks) > self._swap_room or not tokens:
-            return None
-        if 2 * len(blocks) * self._copy_seconds >= tokens * self._token_seconds:
+        if len(blocks) > self._swap_room or not self.swap_pays(len(blocks), tokens):
             return None
         self._swap_room -= len(blocks)
         return self._cache.swap_out(blocks)
+
+    def swap_pays(self, blocks: int, tokens: int) -> bool:
+        """Whether copying out and in again is cheaper than computing; both are measured."""
+        return 2 * blocks * self._copy_seconds < tokens * self._token_seconds
 
     def swap_in(self, swapped: object, blocks: Sequence[int]) -> None:
         assert isinstance(swapped, torch.Tensor)

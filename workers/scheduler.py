@@ -85,6 +85,24 @@ class Scheduler:
             self.pool.register(sequence.blocks[i], parent, sequence.ids[i * size : (i + 1) * size])
             sequence.registered = i + 1
 
+    def preempt_one(self) -> bool:
+        """Take the blocks of one sequence, which keeps its place in the queue; False: of none."""
+        sequence = victim(self.running.values(), self._policy)
+        if sequence is None:
+            return False
+        del self.running[sequence.arrival]
+        self.waiting[sequence.arrival] = sequence
+        sequence.swapped = self._runner.swap_out(sequence.blocks, sequence.computed)
+        self.swaps += sequence.swapped is not None
+        if sequence.swapped is None:
+            sequence.computed = 0
+        self.pool.release(sequence.blocks)
+        sequence.blocks, sequence.drafts, sequence.registered = [], [], 0
+        sequence.since_ms = self._clock.ms()
+        sequence.preemptions += 1
+        self.preemptions += 1
+        return True
+
     def _admit(self) -> None:
         if not self.waiting or len(self.running) >= self.slots:
             return
@@ -147,11 +165,7 @@ class Scheduler:
         while missing > self.pool.available:
             if not (oldest or sequence.decoding):
                 return self._shrink(work)
-            loser = victim(self.running.values(), self._policy)
-            if loser is None:
-                return False
-            self._preempt(loser)
-            if loser is sequence:
+            if not self.preempt_one() or sequence.arrival not in self.running:
                 return False
         sequence.blocks += self.pool.take(missing)
         return True
@@ -167,17 +181,3 @@ class Scheduler:
         work.count = len(sequence.blocks) * self.pool.size - sequence.computed
         work.draws = 0
         return work.count > 0
-
-    def _preempt(self, sequence: Sequence) -> None:
-        """Take a sequence's blocks; it keeps its place in the queue."""
-        del self.running[sequence.arrival]
-        self.waiting[sequence.arrival] = sequence
-        sequence.swapped = self._runner.swap_out(sequence.blocks, sequence.computed)
-        self.swaps += sequence.swapped is not None
-        if sequence.swapped is None:
-            sequence.computed = 0
-        self.pool.release(sequence.blocks)
-        sequence.blocks, sequence.drafts, sequence.registered = [], [], 0
-        sequence.since_ms = self._clock.ms()
-        sequence.preemptions += 1
-        self.preemptions += 1

@@ -1,0 +1,247 @@
+"""Whether a request's tokens and the bits of its logprobs are the same however it is run.
+
+    python -m tests.workers.exactness --prompts 200
+
+Every cell runs the same prompts another way and is compared with each prompt alone on a fresh
+engine. A cell that did not do what its name says (no preemption happened, no draft was accepted)
+counts as failed.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from kernels.model import Model, load_model
+from tests.flow.installation import MODEL_FILE, models_folder
+from tests.workers.fakes import ManualClock, Said, collect
+from tests.workers.prompts import mixed_jobs
+from workers.capacity import Policy
+from workers.engine import TorchEngine
+from workers.job import Capacity, Job, Prefix
+from workers.model_runner import ModelRunner
+
+BLOCK = 16
+Answers = dict[tuple[str, int], Said]
+Need = Callable[[Capacity], int]
+
+
+class ForcedSwap(ModelRunner):
+    """Swaps always, or never, whichever would be cheaper."""
+
+    swaps = True
+
+    def swap_pays(self, blocks: int, tokens: int) -> bool:
+        return self.swaps
+
+
+class NoSwap(ForcedSwap):
+    swaps = False
+
+
+@dataclass
+class Way:
+    """A way to run jobs, and what it must have done to count."""
+
+    name: str
+    group: int = 64  # jobs that are handed in at once
+    blocks: int = 512
+    runner: type[ModelRunner] = NoSwap
+    warm: bool = False
+    preempt: bool = False
+    threads: int = 0
+    needs: tuple[tuple[str, Need], ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+_PREEMPTED = ("preemptions", lambda c: c.preemptions)
+_PLAIN = (("prefix_cache", False), ("speculate", False))
+
+
+def _at_least(size: int) -> Need:
+    return lambda capacity: capacity.max_occupancy >= size
+
+
+def ways(count: int) -> list[Way]:
+    """All cells; `count` is how many prompts there are."""
+    company = [
+        Way(
+            f"batch of {size}",
+            group=size,
+            needs=(("occupancy", _at_least(min(size, count))),),
+            options=_PLAIN,
+        )
+        for size in (2, 4, 16, 64)
+    ]
+    chunks = [
+        Way(
+            f"prompts in chunks of {size}",
+            options=(*_PLAIN, ("max_batch_tokens", size), ("slots", 8)),
+        )
+        for size in (16, 64, 256)
+    ]
+    return [
+        *company,
+        *chunks,
+        Way("prompts whole", options=(*_PLAIN, ("max_batch_tokens", 4096))),
+        Way("prefix cache cold", options=(("speculate", False),)),
+        Way(
+            "prefix cache warm",
+            blocks=2048,
+            warm=True,
+            needs=(("cache hits", lambda c: c.cache_hit_tokens),),
+            options=(("speculate", False),),
+        ),
+        Way("preempted and computed again", preempt=True, needs=(_PREEMPTED,), options=_PLAIN),
+        Way(
+            "preempted, found in the prefix cache",
+            preempt=True,
+            needs=(_PREEMPTED, ("cache hits", lambda c: c.cache_hit_tokens)),
+            options=(("speculate", False),),
+        ),
+        Way(
+            "swapped out and in",
+            preempt=True,
+            runner=ForcedSwap,
+            needs=(("swaps", lambda c: c.swaps),),
+            options=_PLAIN,
+        ),
+        Way(
+            "too few blocks",
+            blocks=96,
+            needs=(_PREEMPTED,),
+            options=(("policy", Policy(first_guess=1, margin=0)), ("speculate", False)),
+        ),
+        Way(
+            "speculation",
+            group=2,
+            needs=(("accepted drafts", lambda c: c.accepted_drafts),),
+            options=(("prefix_cache", False),),
+        ),
+        Way("one thread", threads=1, group=8),
+        Way("two threads", threads=2, group=8),
+    ]
+
+
+class Exactness:
+    """The reference answers, and the cells compared with them."""
+
+    def __init__(self, model: Model, jobs: Sequence[Job]) -> None:
+        self._model = model
+        self._jobs = list(jobs)
+        self._threads = torch.get_num_threads()
+        alone = Way("alone", group=1, blocks=256, options=_PLAIN)
+        self.reference, _ = self._run(alone, self._jobs)
+
+    def check(self, way: Way) -> list[str]:
+        """What is wrong with one way of running, as sentences; [] = identical."""
+        torch.set_num_threads(way.threads or self._threads)
+        try:
+            answers, capacity = self._run(way, self._jobs)
+        finally:
+            torch.set_num_threads(self._threads)
+        wrong = [f"{way.name}: no {what}" for what, need in way.needs if not need(capacity)]
+        return wrong + self._differences(way.name, answers)
+
+    def check_continuation(self, seed: int = 3) -> list[str]:
+        """Each prompt is cut at some token and continued by a fresh engine."""
+        chance = random.Random(seed)
+        jobs, answers = [], {}
+        for job in self._jobs:
+            whole = self.reference[job.request_id, 0]
+            k = chance.randrange(len(whole.ids))
+            prefix = Prefix(ids=tuple(whole.ids[:k]), pieces=tuple(whole.pieces[:k]))
+            jobs.append(replace(job, attempt=2, prefix=(prefix,)))
+            answers[job.request_id, 0] = Said(whole.ids[:k], whole.pieces[:k], whole.logprobs[:k])
+        self._run(Way("continued", blocks=2048), jobs, answers)
+        return self._differences("continued at token k", answers)
+
+    def _run(
+        self, way: Way, jobs: Sequence[Job], answers: Answers | None = None
+    ) -> tuple[Answers, Capacity]:
+        options = {"max_batch_tokens": 512, "slots": 64, **dict(way.options)}
+        engine = TorchEngine(
+            way.runner(self._model, way.blocks, BLOCK),
+            clock=ManualClock(),
+            blocks=way.blocks,
+            block_size=BLOCK,
+            **options,
+        )
+        order = list(jobs)
+        random.Random(way.name).shuffle(order)  # the company is random
+        if way.warm:
+            self._finish(
+                engine, [replace(j, request_id="w" + j.request_id) for j in order], way, {}
+            )
+        answers = {} if answers is None else answers
+        for i in range(0, len(order), way.group):
+            self._finish(engine, order[i : i + way.group], way, answers)
+        return answers, engine.capacity()
+
+    def _finish(self, engine: TorchEngine, jobs: Sequence[Job], way: Way, answers: Answers) -> None:
+        chance = random.Random(way.name)
+        for job in jobs:
+            engine.add(job)
+        while engine.has_work():
+            failures = collect(engine.step(), answers)
+            assert not failures, failures
+            engine.pool.check()
+            if way.preempt and chance.random() < 0.2:
+                engine.preempt_one()
+
+    def _differences(self, name: str, answers: Answers) -> list[str]:
+        wrong = []
+        for key, whole in self.reference.items():
+            other = answers[key]
+            if other.ids != whole.ids:
+                at = next(
+                    (
+                        i
+                        for i, (a, b) in enumerate(zip(other.ids, whole.ids, strict=False))
+                        if a != b
+                    ),
+                    min(len(other.ids), len(whole.ids)),
+                )
+                wrong.append(f"{name}: {key[0]} says another token at {at}")
+            elif other.logprobs != whole.logprobs:
+                wrong.append(f"{name}: {key[0]} has other logprob bits")
+            elif (other.text, other.finish) != (whole.text, whole.finish):
+                wrong.append(f"{name}: {key[0]} has another text or finish")
+        return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--prompts", type=int, default=200)
+    parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--plan", default="exact")
+    arguments = parser.parse_args()
+    model = load_model(models_folder() / MODEL_FILE, plan=arguments.plan)
+    exactness = Exactness(model, mixed_jobs(model.vocabulary, arguments.prompts, arguments.tokens))
+    print(f"{model.profile.device_type}, plan {model.plan}, {arguments.prompts} prompts")
+    failed = 0
+    for way in ways(arguments.prompts):
+        begun = time.monotonic()
+        wrong = exactness.check(way)
+        failed += _say(way.name, wrong, time.monotonic() - begun)
+    failed += _say("continued at token k", exactness.check_continuation(), 0.0)
+    return 1 if failed else 0
+
+
+def _say(name: str, wrong: list[str], seconds: float) -> bool:
+    print(f"{name:40} {'identical' if not wrong else f'{len(wrong)} WRONG':12} {seconds:6.1f} s")
+    for sentence in wrong[:5]:
+        print(f"    {sentence}")
+    sys.stdout.flush()
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
