@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.runner import Runner
-
 from pipeline import logs
 from pipeline.log import Outgoing, Record
 from pipeline.member import Member
 from pipeline.presence import Presence
+from pipeline.runner import Runner
 from pipeline.stage import DeadLetter
 from pipeline.table import Table
 from schemas.codec import decode

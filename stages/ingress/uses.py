@@ -5,12 +5,12 @@ log; whatever passes here is remembered for a while as well, which costs nothing
 that two processes take at the same moment both pass: the second lease of one id is void anyway.
 """
 
+from contextlib import aclosing
 from enum import Enum
 from typing import NamedTuple
 
-from pipeline.lookup import scan
-
 from pipeline.log import Log, Record, TopicPartition
+from pipeline.lookup import scan
 from pipeline.topics import LANES, Topics
 from schemas.codec import Unreadable, decode, name_of, text_header
 from schemas.ids import birth, partition_of
@@ -60,12 +60,14 @@ class Uses:
         """Wherever a request that was let pass, or ended, must have left a trace."""
         topics = self._topics
         partition = partition_of(request_id, topics.ledger_partitions)
+        key = request_id.encode()
         since = birth(request_id) - 2 * SKEW  # its record's time and its writer's may both be off
         for topic in (topics.results, topics.ledger, *map(topics.ready, LANES)):
             at = TopicPartition(topic, partition)
-            async for record in scan(self._log, at, since_ms=since):
-                if record.key == request_id.encode() and (use := _use_of(record)) is not None:
-                    return use
+            async with aclosing(scan(self._log, at, since_ms=since)) as records:
+                async for record in records:
+                    if record.key == key and (use := _use_of(record)) is not None:
+                        return use
         return None
 
 

@@ -1,0 +1,273 @@
+"""What a worker writes: `open` and chunks to the request's slot, `output` or `released` to the ledger.
+
+A chunk leaves at once when it is the attempt's first, has eight tokens or ends its choice; otherwise it
+waits a moment for more. An outcome is written only after the attempt's last chunk is acknowledged.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pipeline.log import Outgoing, Placed, RecordTooLarge, Writer
+from pipeline.member import Member
+from schemas.codec import Headers, encode, headers_of, tag_of
+from schemas.errors import CODES, Error
+from schemas.ids import partition_of
+from schemas.ledger import Output, Released, Said
+from schemas.tokens import Chunk, Logprob, Open
+from schemas.work import Order
+from workers.job import Emission, Prefix, TokenLogprob
+
+COALESCE = 0.03  # s that tokens wait for more: below what a reader sees as a stutter
+COALESCE_TOKENS = 8
+
+TokenText = Callable[[int], bytes]
+
+
+@dataclass(slots=True, eq=False)
+class Voice:
+    """One choice of an attempt: all it said, and what of it is not written yet."""
+
+    ids: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    finish: str | None = None
+    written: int = 0  # tokens in chunks, an earlier attempt's too
+    logprobs: list[Logprob] = field(default_factory=list)  # of the unwritten tokens
+    cached_tokens: int = 0
+
+    def said(self, index: int) -> Said:
+        return Said(index=index, ids=self.ids, pieces=self.pieces, finish_reason=self.finish)
+
+
+class Speaker:
+    """One attempt's place in its slot."""
+
+    def __init__(self, order: Order, partition: int, first: dict[str, int]) -> None:
+        ready = order.ready
+        self.order = order
+        self.key = order.request_id.encode()
+        self.partition = partition  # of hr.tokens
+        self.encoding = ready.encoding
+        self.voices = [Voice() for _ in range(ready.n)]
+        self.first = first  # stage → ms, told with the first chunk
+        self.spoke = False
+        self.cached_tokens = 0
+        self.waiting = False  # for more tokens before the next chunk
+        self.unacked = 0  # records of the slot on their way
+        self.settled: asyncio.Future[None] | None = None  # somebody waits for the last ack
+        self.fault: BaseException | None = None  # a chunk that can never be written
+        self.chunk_headers = self.headers("chunk/1")
+
+    def headers(self, kind: str, trace: Headers = ()) -> Headers:
+        ready = self.order.ready
+        return (
+            headers_of(
+                kind,
+                encoding=self.encoding,
+                request_id=self.order.request_id,
+                attempt=self.order.attempt,
+                tenant=ready.tenant,
+                correlation_id=ready.correlation_id,
+            )
+            + trace
+        )
+
+    def resume(self, prefix: tuple[Prefix, ...]) -> None:
+        """Go on behind what an earlier attempt said."""
+        for voice, said in zip(self.voices, prefix, strict=False):
+            voice.ids, voice.pieces, voice.finish = list(said.ids), list(said.pieces), said.finish
+            voice.written = len(said.ids)
+
+    @property
+    def finished(self) -> bool:
+        return all(voice.finish is not None for voice in self.voices)
+
+
+class Outbox:
+    def __init__(
+        self, member: Member, tokens: Writer, ledger: Writer, token_text: TokenText
+    ) -> None:
+        self._member = member
+        self._tokens = tokens
+        self._ledger = ledger
+        self._token_text = token_text
+        self._loop = asyncio.get_running_loop()
+        self._due: deque[tuple[float, Speaker]] = deque()  # a constant delay: in order of time
+        self._timer: asyncio.TimerHandle | None = None
+
+    def speaker(self, order: Order, taken: int) -> Speaker:
+        partition = partition_of(order.request_id, self._member.topics.tokens_partitions)
+        return Speaker(order, partition, {"worker": taken})
+
+    def open(
+        self, speaker: Speaker, *, silent: bool, trace: Headers = ()
+    ) -> "asyncio.Future[Placed]":
+        order = speaker.order
+        event = Open(
+            request_id=order.request_id,
+            attempt=order.attempt,
+            worker=order.worker,
+            epoch=order.epoch,
+            silent=silent,
+        )
+        return self._slot(speaker, event, speaker.headers(tag_of(event), trace))
+
+    def say(self, speaker: Speaker, emission: Emission) -> None:
+        """Take new tokens of one choice."""
+        voice = speaker.voices[emission.choice]
+        voice.ids.extend(emission.ids)
+        voice.pieces.extend(emission.pieces)
+        if emission.logprobs:
+            voice.logprobs.extend([_logprob(each, self._token_text) for each in emission.logprobs])
+        if emission.cached_tokens:
+            voice.cached_tokens = speaker.cached_tokens = emission.cached_tokens
+        voice.finish = emission.finish
+        unwritten = len(voice.ids) - voice.written
+        if unwritten >= COALESCE_TOKENS or emission.finish is not None or not speaker.spoke:
+            self._write(speaker, emission.choice)
+        elif not speaker.waiting:
+            speaker.waiting = True
+            self._due.append((self._loop.time() + COALESCE, speaker))
+            if self._timer is None:
+                self._timer = self._loop.call_later(COALESCE, self._flush_due)
+
+    def flush(self, speaker: Speaker) -> None:
+        """Write whatever waits for company."""
+        for choice, voice in enumerate(speaker.voices):
+            if len(voice.ids) > voice.written:
+                self._write(speaker, choice)
+
+    async def settled(self, speaker: Speaker) -> None:
+        """Every record of the slot is acknowledged. Raises what makes one impossible."""
+        self.flush(speaker)
+        if speaker.unacked:
+            speaker.settled = self._loop.create_future()
+            await speaker.settled
+        if speaker.fault is not None:
+            raise speaker.fault
+
+    async def output(self, output: Output) -> Placed:
+        """Write the outcome; one that is too large for a record ends as a failure that says so."""
+        try:
+            return await self._send_ledger(output, output.tenant, output.lane)
+        except RecordTooLarge as error:
+            code = "result_too_large"
+            said = Error(message=str(error), type=CODES[code].type, code=code)
+            small = msgspec.structs.replace(
+                output, outcome="failed", error=said, choices=[], metadata=None
+            )
+            return await self._send_ledger(small, output.tenant, output.lane)
+
+    async def released(self, order: Order, why: str, detail: str = "") -> Placed:
+        released = Released(
+            request_id=order.request_id,
+            attempt=order.attempt,
+            worker=order.worker,
+            epoch=order.epoch,
+            why=why,
+            detail=detail[:500],
+        )
+        return await self._send_ledger(released, order.ready.tenant, order.ready.lane)
+
+    async def unreadable(self, request_id: str, attempt: int, letter: Outgoing, why: str) -> None:
+        """An order that nobody can read: kept for people, and given back."""
+        member = self._member
+        released = Released(
+            request_id=request_id,
+            attempt=attempt,
+            worker=member.id,
+            epoch=member.epoch,
+            why="unreadable",
+            detail=why[:500],
+        )
+        await self._ledger.send(letter)
+        if request_id:  # else nobody can be told; its order is found missing by who sent it
+            await self._send_ledger(released, None, None)
+
+    def _write(self, speaker: Speaker, choice: int) -> None:
+        voice = speaker.voices[choice]
+        k = voice.written
+        first: dict[str, int] = {}
+        if not speaker.spoke:
+            speaker.spoke = True
+            speaker.first["first_token"] = self._member.clock.ms()
+            first = speaker.first
+        chunk = Chunk(
+            k=k,
+            ids=voice.ids[k:],
+            attempt=speaker.order.attempt,
+            choice=choice,
+            pieces=voice.pieces[k:],
+            finish=voice.finish,
+            logprobs=voice.logprobs or None,
+            cached_tokens=voice.cached_tokens,
+            first=first,
+        )
+        voice.written, voice.logprobs, voice.cached_tokens = len(voice.ids), [], 0
+        self._slot(speaker, chunk, speaker.chunk_headers)
+
+    def _slot(
+        self, speaker: Speaker, event: Open | Chunk, headers: Headers
+    ) -> "asyncio.Future[Placed]":
+        future = self._tokens.send(
+            Outgoing(
+                self._member.topics.tokens,
+                encode(event, speaker.encoding),
+                speaker.key,
+                speaker.partition,
+                headers,
+            )
+        )
+
+        def acked(done: "asyncio.Future[Placed]") -> None:
+            speaker.unacked -= 1
+            if not done.cancelled() and (error := done.exception()) is not None:
+                speaker.fault = error
+            if not speaker.unacked and speaker.settled is not None and not speaker.settled.done():
+                speaker.settled.set_result(None)
+
+        speaker.unacked += 1
+        future.add_done_callback(acked)
+        return future
+
+    def _flush_due(self) -> None:
+        now = self._loop.time()
+        while self._due and self._due[0][0] <= now:
+            _, speaker = self._due.popleft()
+            speaker.waiting = False
+            self.flush(speaker)
+        self._timer = self._loop.call_at(self._due[0][0], self._flush_due) if self._due else None
+
+    def _send_ledger(
+        self, record: Output | Released, tenant: str | None, lane: str | None
+    ) -> "asyncio.Future[Placed]":
+        extra: dict[str, Any] = {}
+        if isinstance(record, Output):
+            extra["correlation_id"] = record.correlation_id
+        headers = headers_of(
+            tag_of(record),
+            request_id=record.request_id,
+            attempt=record.attempt,
+            tenant=tenant,
+            lane=lane,
+            **extra,
+        )
+        key = record.request_id.encode()
+        return self._ledger.send(
+            Outgoing(self._member.topics.ledger, encode(record), key, headers=headers)
+        )
+
+
+def _logprob(each: TokenLogprob, token_text: TokenText) -> Logprob:
+    raw = token_text(each.id)
+    top = [
+        (data.decode("utf-8", "replace"), logprob, list(data))
+        for data, logprob in ((token_text(id), logprob) for id, logprob in each.top)
+    ]
+    return Logprob(
+        token=raw.decode("utf-8", "replace"), logprob=each.logprob, bytes=list(raw), top=top
+    )
