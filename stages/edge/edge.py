@@ -1,0 +1,76 @@
+"""What the routes stand on: everything an edge holds."""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pipeline import metrics
+from pipeline.log import LogUnavailable
+from pipeline.member import Member
+from pipeline.members import Members
+from pipeline.settings import EdgeSettings
+from pipeline.table import Table
+from schemas.errors import Refusal
+from schemas.models import Model
+
+from .admission import Admission
+from .attachments import Attachments
+from .feeds import Feed, Feeds
+from .follow import Follower
+from .idempotency import Idempotency
+from .outbox import Outbox
+from .tail import Tails
+
+RECENT = 10_000  # requests begun here that this edge knows before the log says anything of them
+
+
+class Begun(NamedTuple):
+    """A request begun on this edge."""
+
+    tenant: str
+    lane: str
+    model: str
+    kind: str
+
+
+@dataclass(slots=True)
+class Edge:
+    member: Member
+    members: Members
+    models: Table[Model]
+    feeds: Feeds
+    tails: Tails
+    follower: Follower
+    outbox: Outbox
+    attachments: Attachments
+    admission: Admission
+    idempotency: Idempotency
+    recent: OrderedDict[str, Begun] = field(default_factory=OrderedDict)
+
+    @property
+    def settings(self) -> EdgeSettings:
+        return self.member.settings.edge
+
+    def remember(self, request_id: str, begun: Begun) -> None:
+        self.recent[request_id] = begun
+        if len(self.recent) > RECENT:
+            self.recent.popitem(last=False)
+
+    @asynccontextmanager
+    async def followed(self, feed: Feed) -> AsyncIterator[None]:
+        """The feed gets its request's records from now on. Raises Refusal."""
+        self.feeds.add(feed)
+        try:
+            release = await self.tails.follow(feed.request_id)
+        except LogUnavailable as error:
+            self.feeds.remove(feed)
+            raise Refusal("broker_unavailable", str(error), retry_after=2) from error
+        metrics.streams_open.set(len(self.feeds))
+        try:
+            yield
+        finally:
+            release()
+            self.feeds.remove(feed)
+            metrics.streams_open.set(len(self.feeds))

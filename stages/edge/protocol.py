@@ -1,0 +1,182 @@
+"""HTTP/1.1 with limits: bytes and seconds of a header and of a body, and of a reader that stands still.
+
+uvicorn's httptools protocol has none of them (httptools takes a header of any size). The application is
+called once the whole body is here, so nobody can hold a task of it with half a request.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from pipeline import metrics
+from pipeline.settings import EdgeSettings
+from schemas.errors import Refusal
+
+from .outcome import refusal_body
+
+KEEP_ALIVE = 75.0  # s that an idle connection stays: longer than the usual 60 of a proxy's pool
+LINGER = 1.0  # s in which a refused client may read why, instead of a reset
+STALL = 60.0  # s that a client may read nothing while its buffers are full
+
+
+class EdgeProtocol(HttpToolsProtocol):
+    """One connection. What it refuses itself is answered in OpenAI's shape, then it is closed."""
+
+    def __init__(self, config: Config, state: ServerState, limits: EdgeSettings) -> None:
+        super().__init__(config, state, {}, None)
+        self.limits = limits
+        self.refused = False
+        self.head_bytes: int | None = 0  # None: not in a header
+        self.held: tuple[Any, Any] | None = None  # a request whose body is not all here
+        self.timer: asyncio.TimerHandle | None = None
+        self.stall: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._limit(self.limits.header_timeout, self._slow_header)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._no_limit()
+        if self.stall is not None:
+            self.stall.cancel()
+        cycle = self.cycle
+        super().connection_lost(exc)
+        if cycle is not None and not cycle.response_complete:
+            for lost in cycle.scope["state"]["lost"]:
+                lost()
+
+    def data_received(self, data: bytes) -> None:
+        if self.refused:
+            return
+        if self.head_bytes is not None:
+            room = self.limits.header_limit - self.head_bytes
+            if len(data) > room:
+                self._feed_to_limit(data, room)
+                return
+            self.head_bytes += len(data)
+        super().data_received(data)
+
+    def _feed_to_limit(self, data: bytes, room: int) -> None:
+        """A header longer than the limit is never given to the parser, which would keep it."""
+        self.head_bytes = self.limits.header_limit
+        super().data_received(data[:room])
+        if self.refused or self.transport.is_closing():
+            return
+        if self.head_bytes != self.limits.header_limit:  # it ended; the rest is body, or the next
+            self.data_received(data[room:])
+            return
+        limit = self.limits.header_limit
+        self._refuse(Refusal("headers_too_large", f"the header has more than {limit} bytes"))
+
+    def on_message_begin(self) -> None:
+        if self.refused:
+            return
+        super().on_message_begin()
+        self.scope["state"]["lost"] = []  # whom to tell when the client is gone
+        if self.timer is None:  # a further request on this connection: its header begins now
+            self._limit(self.limits.header_timeout, self._slow_header)
+
+    def on_headers_complete(self) -> None:
+        if self.refused:
+            return
+        self.head_bytes = None
+        self._no_limit()
+        limit = self.limits.body_limit
+        length = next((value for name, value in self.headers if name == b"content-length"), b"0")
+        if int(length) > limit:  # httptools has checked that it is a number
+            self._refuse(Refusal("request_too_large", _too_large(limit)))
+            return
+        super().on_headers_complete()
+        if self.held is not None:
+            self._limit(self.limits.body_timeout, self._slow_body)
+            if self.expect_100_continue:
+                self.cycle.waiting_for_100_continue = False
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if cycle.more_body:
+            self.held = (cycle, app)
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def on_body(self, body: bytes) -> None:
+        if self.refused or self.cycle.response_complete:
+            return
+        self.cycle.body += body
+        if len(self.cycle.body) > self.limits.body_limit:
+            self._refuse(Refusal("request_too_large", _too_large(self.limits.body_limit)))
+
+    def on_message_complete(self) -> None:
+        if self.refused:
+            return
+        self.head_bytes = 0
+        self._no_limit()
+        super().on_message_complete()
+        if self.held is not None:
+            held, self.held = self.held, None
+            super()._start_asgi_task(*held)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.stall = self.loop.call_later(STALL, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.stall is not None:
+            self.stall.cancel()
+            self.stall = None
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(Refusal("invalid_request", msg))
+
+    def _slow_header(self) -> None:
+        self.timer = None
+        if self.cycle is None and not self.head_bytes:
+            self.transport.close()  # connected and said nothing: there is no request to answer
+            return
+        seconds = self.limits.header_timeout
+        self._refuse(Refusal("request_timeout", f"no whole header within {seconds:g} s"))
+
+    def _slow_body(self) -> None:
+        self.timer = None
+        seconds = self.limits.body_timeout
+        self._refuse(Refusal("request_timeout", f"no whole body within {seconds:g} s"))
+
+    def _limit(self, seconds: float, call: Any) -> None:
+        self._no_limit()
+        self.timer = self.loop.call_later(seconds, call)
+
+    def _no_limit(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer, close our half, and read what still comes into nothing until the client has seen it."""
+        if self.refused:
+            return
+        self.refused = True
+        self._no_limit()
+        self._unset_keepalive_if_required()
+        metrics.refusals.labels(refusal.code).inc()
+        unheard = self.held[0] if self.held is not None else None
+        self.held = None
+        if self.cycle not in (None, unheard) and not self.cycle.response_complete:
+            self.transport.close()  # an earlier request is still being answered: no room for this
+            return
+        body = refusal_body(refusal)
+        head = (
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+            f"headrace-reason: {refusal.code}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(STATUS_LINE[refusal.status] + head.encode() + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(LINGER, self.transport.abort)
+
+
+def _too_large(limit: int) -> str:
+    return f"the body has more than {limit} bytes, the most a request may have"

@@ -1,0 +1,154 @@
+"""The edge: HTTP in, SSE out."""
+
+import asyncio
+
+from pipeline.member import Member
+from pipeline.members import Members
+from pipeline.presence import Presence
+from pipeline.table import Table
+from schemas.codec import decode
+from schemas.models import Model
+
+from .admission import Admission
+from .app import App
+from .attachments import REPEAT, Attachments
+from .edge import Edge
+from .feeds import Feeds
+from .follow import Follower
+from .idempotency import Idempotency, connect
+from .outbox import Outbox
+from .server import Server
+from .tail import Tails
+
+SILENT = 5.0  # s without an acked status, after which the broker counts as away
+TICK = 1.0  # s
+MARGIN = 3.0  # s of the drain limit kept for closing what is still open
+
+
+async def run(member: Member) -> None:
+    """Serve until `draining` is set and what is open has ended, or its time is over."""
+    urgent = await member.log.writer("edge")
+    bulk = await member.log.writer("edge-bulk")
+    edge = assemble(member, Outbox(member, urgent, bulk))
+    presence = Presence(member, bulk, lambda: {"slots": edge.tails.slots})
+    server = Server(App(edge), member.settings.edge)
+    await edge.tails.shared.open()
+    host = member.settings.edge.host
+    port = await server.listen()
+    member.http = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    member.missing.pop("start", None)
+    work: list[asyncio.Task[None]] = [
+        asyncio.create_task(task)
+        for task in (
+            edge.tails.shared.run(),
+            edge.members.run(),
+            edge.models.run(),
+            presence.run(),
+            tick(edge, presence),
+        )
+    ]
+    drained = asyncio.create_task(_until(member.draining))
+    try:
+        await asyncio.wait({*work, drained}, return_when=asyncio.FIRST_COMPLETED)
+        for task in work:
+            if task.done():
+                task.result()  # one of them died: so does this process
+        await drain(edge, server)
+    finally:
+        for task in (*work, drained):
+            task.cancel()
+        await asyncio.gather(*work, drained, return_exceptions=True)
+        await server.close()
+        await presence.leave()
+        await edge.tails.close()
+        await urgent.close()
+        await bulk.close()
+
+
+def assemble(member: Member, outbox: Outbox) -> Edge:
+    settings, topics = member.settings.edge, member.topics
+    feeds = Feeds()
+    tails = Tails(member, feeds)
+    target = {
+        "gold": settings.drain_gold,
+        "silver": settings.drain_silver,
+        "bronze": settings.drain_bronze,
+    }
+    return Edge(
+        member=member,
+        members=Members(member.log, topics),
+        models=Table(member.log, topics.models, _model),
+        feeds=feeds,
+        tails=tails,
+        follower=Follower(member, tails),
+        outbox=outbox,
+        attachments=Attachments(member, outbox),
+        admission=Admission(target, member.chance),
+        idempotency=Idempotency(connect(member.settings.store.url), topics.prefix),
+    )
+
+
+def _model(value: bytes) -> Model:
+    model: Model = decode(value, Model)
+    return model
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def tick(edge: Edge, presence: Presence) -> None:
+    """Once a second: what is missing, who needs a ping, and now and then the attachments again."""
+    loop = asyncio.get_running_loop()
+    pinged = repeated = loop.time()
+    while True:
+        note_missing(edge, loop.time() - presence.last_ack)
+        if loop.time() - pinged >= edge.settings.ping:
+            pinged = loop.time()
+            ping(edge)
+        if loop.time() - repeated >= REPEAT:
+            repeated = loop.time()
+            edge.attachments.repeat()
+        await asyncio.sleep(TICK)
+
+
+def note_missing(edge: Edge, silent: float) -> None:
+    """What `/readyz` names."""
+    away = edge.tails.shared.away
+    if away is None and silent > SILENT:
+        away = f"no status was acknowledged for {silent:.0f} s"
+    reasons = {
+        "broker": away,
+        "status": None if edge.members.caught_up else "reading who is here",
+        "models": None if edge.models.caught_up else "reading which models there are",
+        "worker": None if edge.members.live("worker") else "no worker is alive",
+    }
+    for name, why in reasons.items():
+        if why is None:
+            edge.member.missing.pop(name, None)
+        else:
+            edge.member.missing[name] = why
+
+
+def ping(edge: Edge) -> None:
+    """Every stream to which nothing was sent since the last time."""
+    for feed in edge.feeds.all():
+        if not feed.busy:
+            feed.ping = True
+            feed.wake.set()
+        feed.busy = False
+
+
+async def drain(edge: Edge, server: Server) -> None:
+    """Events can be resumed elsewhere and close at once; the others get what time there is."""
+    edge.attachments.drain()
+    for feed in edge.feeds.all():
+        if feed.resumable:
+            feed.drain()
+    server.refuse_new()
+    limit = edge.member.settings.runner.drain_limit
+    if await server.idle(limit - MARGIN):
+        return
+    for feed in edge.feeds.all():
+        feed.drain()
+    await server.idle(MARGIN / 2)
