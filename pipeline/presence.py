@@ -41,15 +41,17 @@ class Presence:
         self.counter = 0
         self.last_ack = asyncio.get_running_loop().time()  # loop time of the last acked status
         self._wake = asyncio.Event()
+        self._left = False
 
     def announce(self) -> None:
         """Something changed that others wait for: write now instead of at the next beat."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled. Raises what the writer raises: without a status nobody gives us work."""
+        """Until cancelled or left. Raises what the writer raises: without a status nobody gives us
+        work."""
         loop = asyncio.get_running_loop()
-        while True:
+        while not self._left:
             self._wake.clear()
             written = loop.time()
             await self._write({})
@@ -62,6 +64,8 @@ class Presence:
 
     async def leave(self, limit: float = 2.0) -> None:
         """The last status of this life, so that nobody has to count silence."""
+        self._left = True
+        self._wake.set()
         try:
             async with asyncio.timeout(limit):
                 await self._write({"state": "stopped"})
