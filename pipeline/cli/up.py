@@ -20,6 +20,7 @@ from .publish import prepare
 from .say import error
 
 READY_LIMIT = 300.0  # s until a detached start gives up: a model's load on a slow disk is minutes
+HOPELESS = 5  # deaths at its start after which a detached `up` gives up on a role
 STOP_LIMIT = 70.0  # s: two drain limits and the broker
 
 
@@ -146,6 +147,8 @@ def _wait_ready(home: Home, process: "subprocess.Popen[bytes] | None") -> int:
             return error("it did not start:\n" + "\n".join(words), process.returncode or 1)
         state = home.read_state()
         waits = waiting_for(state)
+        if (fault := hopeless(state)) is not None:
+            return error(f"{fault}\nThe rest still runs: headrace logs, headrace down")
         if state is not None and not waits:
             for line in addresses(state):
                 print(line, file=sys.stderr)
@@ -157,6 +160,16 @@ def _wait_ready(home: Home, process: "subprocess.Popen[bytes] | None") -> int:
     return error(
         f"not ready after {READY_LIMIT:.0f} s, still waiting for {last}; see headrace logs"
     )
+
+
+def hopeless(state: dict[str, Any] | None) -> str | None:
+    """A role that dies again and again at its start, with its last words."""
+    for role in (state or {"roles": []})["roles"]:
+        if role["state"] == "failed" or (
+            role["state"] == "backoff" and role["restarts"] >= HOPELESS
+        ):
+            return f"{role['id']} does not start:\n" + "\n".join(role["words"])
+    return None
 
 
 def waiting_for(state: dict[str, Any] | None) -> str:
