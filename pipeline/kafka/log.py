@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer
 
-from ..log import Clock, Listener, LogError, TopicPartition
+from ..log import Clock, Listener, LogError, LogUnavailable, TopicPartition
 from ..settings import KafkaSettings
 from ..writer import OrderedWriter
 from . import options
@@ -23,10 +23,20 @@ from .writer import ProducerTransport
 logger = logging.getLogger(__name__)
 
 
-async def connect(settings: KafkaSettings, clock: Clock, *, client_id: str) -> "KafkaLog":
-    """Raises LogUnavailable when no broker answers, NotAuthorized when it lets nobody in."""
+async def connect(
+    settings: KafkaSettings, clock: Clock, *, client_id: str, wait: float = 10.0
+) -> "KafkaLog":
+    """Raises LogUnavailable when no broker answers within `wait` s, NotAuthorized when none lets us in."""
     log = KafkaLog(settings, clock, client_id=client_id)
-    await log.admin.counts()
+    try:
+        async with asyncio.timeout(wait):
+            await log.admin.counts()
+    except TimeoutError as error:
+        await log.close()
+        raise LogUnavailable(f"no broker at {settings.bootstrap} within {wait} s") from error
+    except LogError:
+        await log.close()
+        raise
     return log
 
 

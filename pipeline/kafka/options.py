@@ -9,6 +9,7 @@ from aiokafka.helpers import create_ssl_context
 from ..settings import KafkaSettings
 
 REQUEST_TIMEOUT = 10_000  # ms; a broker that hangs longer is asked again
+HEARTBEAT = 3_000  # ms; also how soon a member hears of a rebalance
 ASSIGNORS = {  # never Sticky: it keeps state for the whole process
     "roundrobin": RoundRobinPartitionAssignor,
     "range": RangePartitionAssignor,
@@ -50,7 +51,7 @@ def member(assignor: str) -> dict[str, Any]:
     return {
         "auto_offset_reset": "earliest",
         "session_timeout_ms": 45_000,
-        "heartbeat_interval_ms": 3_000,
+        "heartbeat_interval_ms": HEARTBEAT,
         "rebalance_timeout_ms": 60_000,
         "max_poll_interval_ms": 3_600_000,  # a full stage does not poll; it has a watchdog of its own
         # a join waits until a dead member's session has run out

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pytest
 
-from pipeline.kafka import KafkaLog, connect
+from pipeline.kafka import KafkaLog, connect, options
 from pipeline.log import LogUnavailable, Outgoing, TopicPartition
 from pipeline.settings import KafkaSettings
 from tests.pipeline.log_contract import LIMIT, LogContract, WallClock, read, topic, write
@@ -25,7 +25,8 @@ class BrokerContract(LogContract):
     """Inherit it, and give it a `broker`."""
 
     @pytest.fixture
-    async def log(self, broker: Broker) -> AsyncIterator[KafkaLog]:
+    async def log(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KafkaLog]:
+        monkeypatch.setattr(options, "HEARTBEAT", 200)  # so that these many rebalances are quick
         settings = KafkaSettings(bootstrap=broker.bootstrap)
         log = await connect(settings, WallClock(), client_id="test")
         yield log
@@ -96,8 +97,8 @@ class BrokerContract(LogContract):
 
     async def test_who_cannot_reach_a_broker_is_told_so(self) -> None:
         settings = KafkaSettings(bootstrap="127.0.0.1:1")
-        with pytest.raises(LogUnavailable):
-            await connect(settings, WallClock(), client_id="test")
+        with pytest.raises(LogUnavailable, match="no broker at 127.0.0.1:1"):
+            await connect(settings, WallClock(), client_id="test", wait=0.5)
 
 
 async def in_order(log: KafkaLog, name: str, count: int, offsets: list[int]) -> None:
