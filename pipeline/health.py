@@ -7,12 +7,13 @@ import asyncio
 
 import msgspec
 
-from . import logs, metrics
+from . import metrics
 from .member import Member
 
 HEAD_LIMIT = 8192  # bytes of a request's head
 HEAD_TIMEOUT = 5.0  # s: a prober is near
 CONNECTIONS = 32  # at once; beyond it 503
+LINGER = 0.5  # s that a refused client is still listened to
 
 Answer = tuple[int, str, bytes]  # status, content type, body
 REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
@@ -56,50 +57,77 @@ async def serve_health(member: Member, host: str, port: int = 0) -> int:
 
 async def listen(member: Member, host: str, port: int = 0) -> asyncio.Server:
     """The server itself, for who must close it."""
-    open_connections = 0
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal open_connections
-        open_connections += 1
-        try:
-            async with asyncio.timeout(2 * HEAD_TIMEOUT):  # a reader that reads nothing is cut off
-                if open_connections > CONNECTIONS:
-                    await _write(writer, _error(503, "busy", "too many connections"))
-                else:
-                    await _write(writer, *await _respond(member, reader))
-        except (ConnectionError, TimeoutError) as error:
-            logs.info("health_connection", error=repr(error))
-        finally:
-            open_connections -= 1
-            writer.close()
-
-    return await asyncio.start_server(connected, host, port, limit=HEAD_LIMIT)
+    connections: set[_Connection] = set()
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(lambda: _Connection(member, loop, connections), host, port)
 
 
-async def _respond(member: Member, reader: asyncio.StreamReader) -> tuple[Answer, bool]:
-    """The answer to one request, and whether its body is to be sent."""
-    try:
-        async with asyncio.timeout(HEAD_TIMEOUT):
-            head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError:
-        return _error(431, "headers_too_large", f"a head has at most {HEAD_LIMIT} bytes"), True
-    except asyncio.IncompleteReadError:
-        return _error(400, "invalid_request", "the request ends before its head does"), True
-    except TimeoutError:
-        return _error(408, "request_timeout", f"no whole head within {HEAD_TIMEOUT:g} s"), True
-    words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/"):
-        return _error(400, "invalid_request", "this is not an HTTP/1.1 request line"), True
-    if words[0] not in ("GET", "HEAD"):
-        return _error(405, "method_not_allowed", "GET and HEAD only"), True
-    return answer(member, words[1].partition("?")[0]), words[0] == "GET"
+class _Connection(asyncio.Protocol):
+    """One request; closed by us after the answer, cut off when the other side does not read it."""
 
+    def __init__(
+        self, member: Member, loop: asyncio.AbstractEventLoop, others: "set[_Connection]"
+    ) -> None:
+        self.member = member
+        self.loop = loop
+        self.others = others
+        self.head = b""
+        self.answered = False
 
-async def _write(writer: asyncio.StreamWriter, reply: Answer, with_body: bool = True) -> None:
-    status, kind, body = reply
-    head = (
-        f"HTTP/1.1 {status} {REASONS[status]}\r\ncontent-type: {kind}\r\n"
-        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    )
-    writer.write(head.encode() + (body if with_body else b""))
-    await writer.drain()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.others.add(self)
+        self.timer = self.loop.call_later(HEAD_TIMEOUT, self._too_slow)
+        if len(self.others) > CONNECTIONS:
+            self._refuse(503, "busy", f"{CONNECTIONS} connections are open")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.timer.cancel()
+        self.others.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.answered:
+            return
+        self.head += data
+        head, end, _ = self.head.partition(b"\r\n\r\n")
+        if len(head) > HEAD_LIMIT:
+            self._refuse(431, "headers_too_large", f"a head has at most {HEAD_LIMIT} bytes")
+        elif end:
+            self._respond(head)
+
+    def eof_received(self) -> bool:
+        if not self.answered:
+            self._refuse(400, "invalid_request", "the request ends before its head does")
+        return True  # we close when our answer is out
+
+    def _respond(self, head: bytes) -> None:
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/"):
+            self._refuse(400, "invalid_request", "this is not an HTTP/1.1 request line")
+        elif words[0] not in ("GET", "HEAD"):
+            self._refuse(405, "method_not_allowed", "GET and HEAD only")
+        else:
+            path = words[1].partition("?")[0]
+            self._send(answer(self.member, path), with_body=words[0] == "GET")
+            self.transport.close()
+
+    def _too_slow(self) -> None:
+        self._refuse(408, "request_timeout", f"no whole head within {HEAD_TIMEOUT:g} s")
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        self._send(_error(status, code, message))
+        self.timer.cancel()
+        # what the client still sends is read for a moment: closing on it would reset our answer
+        self.timer = self.loop.call_later(LINGER, self.transport.close)
+
+    def _send(self, reply: Answer, with_body: bool = True) -> None:
+        self.answered = True
+        self.timer.cancel()
+        status, kind, body = reply
+        head = (
+            f"HTTP/1.1 {status} {REASONS[status]}\r\ncontent-type: {kind}\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + (body if with_body else b""))
+        self.timer = self.loop.call_later(HEAD_TIMEOUT, self.transport.abort)
