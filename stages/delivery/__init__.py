@@ -1,0 +1,1 @@
+"""Is the result right, and accounted for: one terminal outcome."""

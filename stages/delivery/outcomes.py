@@ -1,0 +1,191 @@
+"""Outcomes on their way: the winners of the partitions that are ours, in offset order."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from functools import partial
+
+import msgspec
+
+from pipeline import logs, metrics
+from pipeline.dead_letter import dead_letter
+from pipeline.follow import Follow
+from pipeline.history import SKEW, reach
+from pipeline.log import LogUnavailable, Record, TopicPartition, Writer
+from pipeline.lookup import ScanBudget, find_ledger, scan
+from pipeline.member import Member
+from pipeline.stage import DeadLetter
+from pipeline.tracker import Tracker
+from schemas.codec import Unreadable, decode
+from schemas.ledger import Output
+
+from .deliver import GROUP, Deliver
+from .result import unreadable_output
+from .winner import Winner, Winners
+
+RESULTS_LIMIT = 120.0  # s that reading the results of an assignment may take
+STRIDE = 60_000  # ms read further back than asked: who asks next is often a little older
+RETRY = 0.5  # s between tries while no broker answers
+DRAIN = 5.0  # s at most until everything under way is acked
+
+
+class _Delivered(msgspec.Struct, tag_field="type", tag="result/1"):
+    """All that has to be known of a result that is there."""
+
+    id: str
+    output: int
+
+
+class Outcomes:
+    """The winners of the partitions that are ours, and what is under way of them."""
+
+    def __init__(self, member: Member, deliver: Deliver, dead_writer: Writer) -> None:
+        self.member = member
+        self.deliver = deliver
+        self.dead_writer = dead_writer
+        self.under_way = 0
+        self._idle = asyncio.Event()
+        self._doubts: list[tuple[Winners, Winner, Output]] = []
+        self._asked = asyncio.Event()
+        self.follow: Follow[Winners] = Follow(
+            member,
+            member.topics.ledger,
+            GROUP,
+            begin=self._winners,
+            take=self._take,
+            changed=self._active,
+            room=deliver.writer.room,
+        )
+
+    async def _winners(self, at: TopicPartition, tracker: Tracker) -> Winners:
+        """A part, knowing what earlier lives delivered from its first record on."""
+        log, topics = self.member.log, self.member.topics
+        done = partial(self.follow.committer.done, tracker)
+        winners = Winners(at.partition, tracker, done)
+        start = (await log.admin.start_offsets([at]))[at]
+        if winners.began <= start:
+            winners.history.floor = 0  # nothing lies before
+        since = await self._time_of(at, winners.began)
+        if since is not None:
+            results = TopicPartition(topics.results, at.partition)
+            stream = scan(log, results, since_ms=since - SKEW, budget=RESULTS_LIMIT)
+            async with aclosing(stream) as records:
+                async for record in records:
+                    _note(winners, record)
+        return winners
+
+    async def _time_of(self, at: TopicPartition, offset: int) -> int | None:
+        """Append time of the record at the committed offset; None where there is none yet."""
+        end = (await self.member.log.admin.end_offsets([at]))[at]
+        if offset >= end:
+            return None
+        async with aclosing(scan(self.member.log, at, start=offset)) as records:
+            async for record in records:
+                return record.timestamp
+        return None
+
+    def _take(self, records: Sequence[Record]) -> None:
+        for record in records:
+            winners = self.follow.parts[record.partition]
+            winner = winners.read(record)
+            if winner is not None:
+                self._won(winners, winner)
+
+    def _won(self, winners: Winners, winner: Winner) -> None:
+        try:
+            output: Output = decode(winner.record.value, Output)
+        except Unreadable as error:
+            self._bury(winner.record, str(error))
+            output = unreadable_output(winner.record, winner.opened.request_id, str(error))
+        if winners.doubtful(winner, output.accepted):
+            self._doubts.append((winners, winner, output))
+            self._asked.set()
+        else:
+            self._deliver(winners, winner, output)
+
+    def _deliver(self, winners: Winners, winner: Winner, output: Output) -> None:
+        request_id, offset = output.request_id, winner.record.offset
+        known = winners.delivered.pop(request_id, None)
+        if known is not None and known != offset:
+            metrics.void_records.labels("output").inc()  # its outcome was another one
+            winners.conclude(winner)
+            return
+        self.under_way += 1
+
+        def done() -> None:
+            winners.conclude(winner)
+            self.under_way -= 1
+            if not self.under_way:
+                self._idle.set()
+
+        self.deliver.begin(output, winner.record, known=known is not None, done=done)
+
+    def _bury(self, record: Record, why: str) -> None:
+        topic = self.member.topics.dead("delivery")
+        letter = dead_letter(topic, record, DeadLetter("unreadable", why), group=GROUP, tries=1)
+        metrics.dead_letters.labels("delivery", "unreadable").inc()
+        logs.error("unreadable", topic=record.topic, offset=record.offset, error=why)
+        self.deliver.watch(self.dead_writer.send(letter))
+
+    def _active(self) -> None:
+        """What earlier lives delivered is told: later outputs have no result yet."""
+        for winners in self.follow.parts.values():
+            if winners.active:
+                winners.delivered.clear()
+
+    async def answer(self) -> None:
+        """Unknown is not none: outputs of requests that may have ended before we began. Until
+        cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            doubts, self._doubts = self._doubts, []
+            for winners, winner, output in doubts:
+                try:
+                    void = await self._ended_before(winners, winner, output)
+                except (LogUnavailable, ScanBudget) as error:
+                    logs.warn("look_up", request_id=output.request_id, error=error)
+                    await asyncio.sleep(RETRY)
+                    self._doubts.append((winners, winner, output))
+                    self._asked.set()
+                    continue
+                if self.follow.parts.get(winners.partition) is not winners:
+                    continue  # its new owner reads it again
+                if void:
+                    metrics.void_records.labels("output").inc()
+                    winners.conclude(winner)
+                else:
+                    self._deliver(winners, winner, output)
+
+    async def _ended_before(self, winners: Winners, winner: Winner, output: Output) -> bool:
+        log, topics = self.member.log, self.member.topics
+        at = TopicPartition(topics.ledger, winners.partition)
+        if output.accepted < winners.history.floor:
+            since = output.accepted - STRIDE
+            await reach(log, at, winners.history, before=winners.began, since_ms=since)
+        if not winners.history.maybe(output.request_id):
+            return False
+        since = output.accepted - SKEW
+        found = await find_ledger(log, topics, output.request_id, since_ms=since)
+        return found is not None and found[0].output != winner.record.offset
+
+    async def drain(self) -> None:
+        """What is under way is finished; the rest is the next owner's."""
+        try:
+            async with asyncio.timeout(DRAIN):
+                while self.under_way:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            logs.warn("drain_limit", outcomes=self.under_way)
+
+
+def _note(winners: Winners, record: Record) -> None:
+    """The first result of an id is its outcome."""
+    try:
+        known: _Delivered = decode(record.value, _Delivered)
+    except Unreadable as error:
+        metrics.unreadable.labels(record.topic).inc()
+        logs.warn("unreadable", topic=record.topic, offset=record.offset, error=error)
+    else:
+        winners.delivered.setdefault(known.id, known.output)

@@ -1,0 +1,1 @@
+"""Who does it, how, how much: leases, plans, dispatch by credit, and every end without a worker."""

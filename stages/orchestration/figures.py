@@ -1,0 +1,90 @@
+"""What the edges admit by: how much waits in our partitions, and how fast it goes."""
+
+import asyncio
+import math
+
+from pipeline import logs, metrics
+from pipeline.log import LogUnavailable, TopicPartition
+from pipeline.topics import LANES
+from schemas.status import OrchestratorFigures
+
+from .arrivals import Arrivals
+from .desk import Desk
+
+EVERY = 1.0  # s between samples
+MEMORY = 10.0  # s: the time constant of the moving average of the rates
+INGRESS_GROUP = "hr.ingress"
+
+
+class Figures:
+    def __init__(self, desk: Desk, arrivals: Arrivals) -> None:
+        self.desk = desk
+        self.arrivals = arrivals
+        self.leased: dict[str, int] = {}  # lane → requests leased since the last sample
+        self.rates: dict[str, float] = {}
+        self.waiting: dict[str, int] = {}
+        self.requests_lag = 0
+        self.sampled = 0  # ms
+
+    def now(self) -> OrchestratorFigures:
+        books = self.desk.books
+        return OrchestratorFigures(
+            partitions=sorted(books),
+            caught_up=all(each.active for each in books.values()),
+            waiting=self.waiting,
+            rate=self.rates,
+            requests_lag=self.requests_lag,
+            sampled=self.sampled,
+        )
+
+    def count(self, lane: str) -> None:
+        """A request of this lane was leased for the first time."""
+        self.leased[lane] = self.leased.get(lane, 0) + 1
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+        while True:
+            await asyncio.sleep(EVERY)
+            now = loop.time()
+            self._rates(now - last)
+            last = now
+            try:
+                await self._sample()
+            except LogUnavailable as error:
+                logs.warn("figures", error=error)
+
+    def _rates(self, passed: float) -> None:
+        keep = math.exp(-passed / MEMORY)
+        leased, self.leased = self.leased, {}
+        for lane in LANES:
+            rate = leased.get(lane, 0) / passed
+            self.rates[lane] = round(keep * self.rates.get(lane, rate) + (1 - keep) * rate, 4)
+
+    async def _sample(self) -> None:
+        """The queue is what is ready and not leased: from what may be committed to the end."""
+        member = self.desk.member
+        done = {
+            TopicPartition(source.topic, p): (source.lane, tracker.watermark)
+            for source in self.arrivals.sources.values()
+            if source.lane
+            for p, tracker in source.trackers.items()
+        }
+        requests = [
+            TopicPartition(member.topics.requests, p)
+            for p in range(member.topics.requests_partitions)
+        ]
+        ends = await member.log.admin.end_offsets([*done, *requests])
+        commits = await member.log.admin.committed(INGRESS_GROUP, requests)
+        waiting = dict.fromkeys(LANES, 0)
+        for at, (lane, offset) in done.items():
+            waiting[lane] += max(0, ends[at] - offset)
+        self.waiting, self.sampled = waiting, member.clock.ms()
+        self.requests_lag = sum(
+            max(0, ends[at] - commit.offset) if (commit := commits[at]) is not None else ends[at]
+            for at in requests
+        )
+        for lane, count in waiting.items():
+            metrics.requests_waiting.labels(lane).set(count)
+            metrics.stage_lag.labels(member.topics.ready(lane), lane).set(count)

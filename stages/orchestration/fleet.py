@@ -1,0 +1,130 @@
+"""The workers as one orchestrator sees them: statuses, credits, orders on their way.
+
+A credit is cumulative: a worker's status says how many orders in all this orchestrator epoch may have
+sent to that worker epoch. Loss and repeats of a status or an order change nothing.
+"""
+
+from dataclasses import dataclass, field
+
+from pipeline.members import Members, Seen
+from schemas.status import Status, WorkerFigures
+from schemas.work import Order
+
+KEEP_AWAY = ("drain", "quarantine")
+QUIET = 3.0  # s: a worker beats every second; who missed three gets nothing new
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """An order that this orchestrator wrote to a worker's inbox."""
+
+    order: Order
+    partition: int  # of hr.ledger
+    offset: int | None = None  # in the inbox; None: not acked yet
+    tries: int = 1
+    asked: bool = False  # whether it is missing is being found out
+
+
+@dataclass(slots=True, eq=False)
+class Hand:
+    """One life of one worker."""
+
+    status: Status
+    figures: WorkerFigures
+    sent: int = 0  # orders, cumulative
+    reserved: int = 0  # leases written and not read back yet
+    orders: dict[tuple[str, int], Sent] = field(default_factory=dict)
+    others: int = 0  # in its list and not of our orders: another orchestrator's
+    running: frozenset[tuple[str, int]] = frozenset()
+    gone: bool = False  # its death has been dealt with
+
+    @property
+    def id(self) -> str:
+        return self.status.member
+
+    @property
+    def epoch(self) -> str:
+        return self.status.epoch
+
+    def free(self, orchestrator: str) -> int:
+        """Orders that may still be sent by that orchestrator epoch."""
+        return self.figures.credits.get(orchestrator, 0) - self.sent - self.reserved
+
+    @property
+    def load(self) -> float:
+        """Share of its slots that is taken, on its way or promised; above 1 when work waits there."""
+        return (len(self.orders) + self.others + self.reserved) / max(1, self.figures.slots)
+
+    def hear(self, status: Status, figures: WorkerFigures) -> None:
+        self.status, self.figures = status, figures
+        self.running = frozenset(figures.running)
+        self.others = sum(1 for key in self.running if key not in self.orders)
+
+
+class Fleet:
+    """Every worker life that was heard, by (member id, epoch)."""
+
+    def __init__(self, members: Members, epoch: str) -> None:
+        self.members = members
+        self.epoch = epoch  # of this orchestrator
+        self.hands: dict[tuple[str, str], Hand] = {}
+
+    def heard(self, seen: Seen) -> Hand | None:
+        """Take a status; the hand it belongs to, if it is a worker's."""
+        status = seen.status
+        if status.worker is None:
+            return None
+        hand = self.hands.get((status.member, status.epoch))
+        if hand is None:
+            hand = self.hands[status.member, status.epoch] = Hand(status, status.worker)
+        hand.hear(status, status.worker)
+        return hand
+
+    def usable(self, hand: Hand) -> bool:
+        """Whether it may get new work."""
+        wanted = self.members.wanted.get(hand.id)
+        return (
+            hand.status.state == "ready"
+            and not hand.figures.paused
+            and self.alive(hand)
+            and self.members.silence(hand.id) < QUIET
+            and (wanted is None or wanted.state not in KEEP_AWAY)
+        )
+
+    def alive(self, hand: Hand) -> bool:
+        seen = self.members.members.get(hand.id)
+        return (
+            seen is not None
+            and seen.fresh
+            and seen.status.epoch == hand.epoch
+            and not self.members.dead(hand.id, hand.epoch)
+        )
+
+    def of_model(self, model: str) -> list[Hand]:
+        """Workers of a model that may get new work, credit or not."""
+        return [
+            hand
+            for hand in self.hands.values()
+            if hand.figures.model == model and self.usable(hand)
+        ]
+
+    def serves(self, model: str) -> bool:
+        """Whether any worker of the model lives, even one that can take nothing just now."""
+        return any(
+            hand.figures.model == model and self.alive(hand) and hand.status.state != "stopped"
+            for hand in self.hands.values()
+        )
+
+    def dead(self) -> list[Hand]:
+        """Lives that are over and not dealt with yet."""
+        return [
+            hand
+            for hand in self.hands.values()
+            if not hand.gone and self.members.dead(hand.id, hand.epoch)
+        ]
+
+    def forget(self) -> None:
+        """Drop lives that are over, dealt with and without orders."""
+        for key, hand in list(self.hands.items()):
+            if hand.gone and not hand.orders and not hand.reserved:
+                del self.hands[key]

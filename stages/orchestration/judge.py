@@ -1,0 +1,72 @@
+"""What an open request needs next, from what its ledger says and from who is alive. Pure."""
+
+from enum import Enum
+
+from schemas.ledger import Lease
+
+from .books import Case
+from .slots import Spoken
+
+LATE = 2_000  # ms past the deadline until a holder that should have ended it is reminded
+HARMLESS = ("full", "drain", "wrong_model", "lost", "superseded")  # say nothing of the request
+
+
+class Holder(Enum):
+    """Who has the current attempt."""
+
+    NOBODY = "nobody"  # given back, or the lease cannot be read
+    ALIVE = "alive"
+    DEAD = "dead"
+    ENDING = "ending"  # ourselves, at work on it
+    ORCHESTRATOR = "orchestrator"  # another one, or a former life: it does not own the partition
+
+
+class Step(Enum):
+    NOTHING = "nothing"
+    END = "end"  # nobody can do it but us: cancelled, expired
+    CONTINUE = "continue"  # the next attempt, or poison
+    WAKE_CANCELLED = "cancelled"
+    WAKE_EXPIRED = "expired"
+
+
+def next_step(case: Case, holder: Holder, deadline: int, now: int) -> Step:
+    """Level-triggered: the same question may be asked at any moment."""
+    fold = case.fold
+    if fold.ended or case.doubtful or holder is Holder.ENDING:
+        return Step.NOTHING
+    if fold.n == 0:
+        return Step.END if fold.cancelled else Step.NOTHING
+    if holder is Holder.ALIVE:
+        if fold.cancelled:
+            return Step.WAKE_CANCELLED
+        return Step.WAKE_EXPIRED if now > deadline + LATE else Step.NOTHING
+    return Step.END if fold.cancelled or now > deadline else Step.CONTINUE
+
+
+def for_itself(lease: Lease) -> bool:
+    """The lease of an orchestrator that only ends the request."""
+    return lease.worker == lease.orchestrator
+
+
+def needs_slot(case: Case) -> bool:
+    """Whether the last attempt of a worker may count as a strike."""
+    return case.given_back.get(case.fold.n) not in HARMLESS
+
+
+def strikes(case: Case, spoken: Spoken) -> int:
+    """Attempts in a row, up to the last, that ended with their worker and added no token.
+
+    Neither for nor against: attempts of an orchestrator, those given back for other reasons, and those
+    that wrote no `open`, unless their worker could not read them.
+    """
+    count = 0
+    for attempt in range(case.fold.n, 0, -1):
+        lease = case.holders.get(attempt)
+        why = case.given_back.get(attempt, "died")
+        if why in HARMLESS or (lease is not None and for_itself(lease)):
+            continue
+        if spoken.added.get(attempt, 0) > 0:
+            break
+        if why == "unreadable" or attempt in spoken.opened:
+            count += 1
+    return count
