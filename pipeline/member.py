@@ -32,6 +32,14 @@ class Member:
         return not self.missing and not self.draining.is_set()
 
 
+class Fatal(Exception):
+    """What a role raises to end its process with an exit code of its own."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 def new_epoch(chance: random.Random) -> str:
     """Eight random bytes: two lives of one member never share it."""
     return f"{chance.getrandbits(64):016x}"

@@ -4,7 +4,7 @@ import asyncio
 
 from pipeline import logs, tracing
 from pipeline.log import LogUnavailable, Outgoing
-from pipeline.member import Member
+from pipeline.member import Fatal, Member
 from pipeline.members import Members
 from pipeline.presence import Presence
 from pipeline.table import Table
@@ -32,7 +32,7 @@ BACKLOG = 10_000  # records on their way at which the engine waits
 async def run(member: Member, *, inline: bool = False) -> None:
     """Until drained. `inline`: the engine has no thread, for the simulation.
 
-    Exits with 70 when the device is lost; raises whatever else ends a process.
+    Raises Fatal (exit code 70) when the device is lost, and whatever else ends a process.
     """
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -45,7 +45,7 @@ async def run(member: Member, *, inline: bool = False) -> None:
             await worker.stop()
     except* DeviceLost as lost:
         logs.error("device_lost", error=lost.exceptions[0])
-        raise SystemExit(DEVICE_LOST) from lost
+        raise Fatal(f"the device is lost: {lost.exceptions[0]}", DEVICE_LOST) from lost
 
 
 async def _model(member: Member, tasks: asyncio.TaskGroup) -> Model | None:

@@ -157,10 +157,12 @@ class Scheduler:
         if sequence.arrival not in self.running:
             return False
         missing = self._missing(work)
+        if missing <= 0:
+            return True
         if missing > self.pool.available and sequence.drafts and work.draws:
             sequence.drafts = []
             work.count = work.draws = 1
-            missing = self._missing(work)
+            missing = max(0, self._missing(work))
         oldest = next(iter(self.running)) == sequence.arrival
         while missing > self.pool.available:
             if not (oldest or sequence.decoding):
@@ -172,7 +174,7 @@ class Scheduler:
 
     def _missing(self, work: Work) -> int:
         tokens = work.sequence.computed + work.count
-        return max(0, self.pool.blocks_for(tokens) - len(work.sequence.blocks))
+        return self.pool.blocks_for(tokens) - len(work.sequence.blocks)
 
     def _shrink(self, work: Work) -> bool:
         """Compute as much of a prompt chunk as there are blocks for."""

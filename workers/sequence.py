@@ -102,7 +102,7 @@ class Sequence:
 
     def emission(self, k: int, pieces: Seq[str] = (), logprobs: Seq[TokenLogprob] = ()) -> Emission:
         """What was said from token k on."""
-        begins = k == len(self.prefix.ids) and not self.choice
+        begins = not self.choice and k == len(self.prefix.ids)
         return Emission(
             request_id=self.job.request_id,
             attempt=self.job.attempt,

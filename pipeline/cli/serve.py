@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from pipeline import logs
 from pipeline.log import Log, LogError, LogUnavailable
-from pipeline.member import Member, new_epoch
+from pipeline.member import Fatal, Member, new_epoch
 from pipeline.settings import Settings
 from pipeline.topics import Topics
 
@@ -66,6 +66,9 @@ def serve_role(role: str, member_id: str, settings: Settings) -> int:
     except LogError as error:
         print(f"headrace: {member_id}: {error}", file=sys.stderr)
         return 1
+    except Fatal as error:
+        print(f"headrace: {member_id}: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 def _new_loop() -> Callable[[], asyncio.AbstractEventLoop]:
