@@ -10,6 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from ..log import LogError, NotAuthorized, UnknownTopic
 from .errors import translate
+from .stopping import stop
 
 T = TypeVar("T")
 LIMIT = 10.0  # s for one question, tries included
@@ -26,9 +27,9 @@ class Clients:
 
     async def close(self) -> None:
         if self._admin is not None:
-            await self._admin.close()
+            await stop(self._admin.close(), "client")
         if self._asker is not None:
-            await self._asker.stop()
+            await stop(self._asker.stop(), "consumer")
 
     async def ask(self, what: str, question: Callable[[], Awaitable[T]]) -> T:
         """Ask until there is an answer. Raises LogUnavailable after LIMIT."""
@@ -56,7 +57,7 @@ class Clients:
                 try:
                     await client.start()
                 except BaseException:
-                    await client.close()
+                    await stop(client.close(), "client")
                     raise
                 self._admin = client
             return self._admin
@@ -68,7 +69,8 @@ class Clients:
                 try:
                     await consumer.start()
                 except BaseException:
-                    await consumer.stop()
+                    await stop(consumer.stop(), "consumer")
                     raise
+                await asyncio.sleep(0)  # its tasks must have begun before they can be stopped
                 self._asker = consumer
             return self._asker

@@ -39,6 +39,7 @@ class KafkaGroupReader(KafkaReader):
                 await self._stop()
                 raise
         self._consumer.subscribe(list(topics), listener=_Bridge(self))
+        await asyncio.sleep(0)  # the client's tasks must have begun before they can be stopped
 
     async def poll(self, max_records: int = 500, timeout: float = 0.5) -> list[Record]:
         """As of any reader; it blocks through a rebalance, whatever `timeout` says."""

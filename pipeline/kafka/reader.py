@@ -1,7 +1,6 @@
 """Reading partitions through an aiokafka consumer."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,10 +11,9 @@ from aiokafka import errors as kafka
 from ..log import LogUnavailable, OffsetGone, Record, TopicPartition
 from .admin import KafkaAdmin
 from .errors import translate, translated
+from .stopping import stop
 
-logger = logging.getLogger(__name__)
 SILENCE = 3.0  # s without an answered fetch after which the log counts as unavailable
-STOP_LIMIT = 5.0  # s for goodbyes to a broker that may be gone
 
 
 class KafkaReader:
@@ -39,6 +37,7 @@ class KafkaReader:
         self._consumer.assign([KafkaPartition(*at) for at in positions])
         for at, offset in positions.items():
             self._consumer.seek(KafkaPartition(*at), offset)
+        await asyncio.sleep(0)  # the client's tasks must have begun before they can be stopped
 
     async def poll(self, max_records: int = 500, timeout: float = 0.5) -> list[Record]:
         if self.closed:
@@ -88,11 +87,7 @@ class KafkaReader:
             await self._stop()
 
     async def _stop(self) -> None:
-        try:
-            async with asyncio.timeout(STOP_LIMIT):
-                await self._consumer.stop()
-        except (kafka.KafkaError, TimeoutError) as error:
-            logger.warning("a consumer did not stop cleanly: %r", error)
+        await stop(self._consumer.stop(), "consumer")
 
     async def _gone(self, error: kafka.OffsetOutOfRangeError) -> OffsetGone:
         ((partition, offset),) = error.args[0].items()

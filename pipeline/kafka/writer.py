@@ -16,6 +16,7 @@ from aiokafka import errors as kafka
 from ..batches import BATCH_BYTES, Ack
 from ..log import LogUnavailable, Outgoing, TopicPartition
 from .errors import translate, translated
+from .stopping import stop
 
 logger = logging.getLogger(__name__)
 STRIKES = 3  # failures in a row, each after REQUEST_TIMEOUT or a lost connection
@@ -58,7 +59,7 @@ class ProducerTransport:
         if self._sender is not None:
             self._sender.cancel()
         if self._producer is not None:
-            await _stop(self._producer)
+            await stop(self._producer.stop(), "producer")
         if self._stopping:
             await asyncio.wait(self._stopping)
 
@@ -74,7 +75,7 @@ class ProducerTransport:
             try:
                 await producer.start()
             except BaseException:
-                await producer.stop()
+                await stop(producer.stop(), "producer")
                 raise
         return producer
 
@@ -147,14 +148,6 @@ class ProducerTransport:
         logger.warning("a writer kept failing and was replaced")
         old, self._producer = self._producer, fresh
         self._flights, self._strikes = set(), 0
-        task = asyncio.create_task(_stop(old))
+        task = asyncio.create_task(stop(old.stop(), "producer"))
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
-
-
-async def _stop(producer: AIOKafkaProducer) -> None:
-    try:
-        async with asyncio.timeout(5):
-            await producer.stop()
-    except (kafka.KafkaError, TimeoutError) as error:
-        logger.warning("a producer did not stop cleanly: %r", error)
