@@ -89,6 +89,11 @@ class TorchEngine:
         ]
         for key in keys:
             self._drop(key)
+        self._early = [
+            event
+            for event in self._early
+            if event.request_id != request_id or not (attempt is None or event.attempt <= attempt)
+        ]
         return bool(keys)
 
     def preempt_one(self) -> bool:

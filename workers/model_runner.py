@@ -37,7 +37,10 @@ class ModelRunner:
         self.eos_ids = model.config.eos_ids
 
     def token_bytes(self, token_id: int) -> bytes:
-        return b"" if token_id in self._silent else self._model.vocabulary.token_bytes(token_id)
+        vocabulary = self._model.vocabulary
+        if token_id in self._silent or token_id >= len(vocabulary):  # some heads have more rows
+            return b""
+        return vocabulary.token_bytes(token_id)
 
     def run(self, work: Sequence[Work]) -> Draws:
         begun = time.perf_counter()
@@ -51,8 +54,9 @@ class ModelRunner:
             raise DeviceOutOfMemory(str(fault)) from fault
         except torch.AcceleratorError as fault:
             raise DeviceLost(str(fault)) from fault
-        spent = (time.perf_counter() - begun) / batch.tokens
-        self._token_seconds += (spent - self._token_seconds) / 16
+        if batch.tokens > 4 * batch.rows:  # mostly prompts: what computing again would be
+            spent = (time.perf_counter() - begun) / batch.tokens
+            self._token_seconds += (spent - self._token_seconds) / (4 if self._token_seconds else 1)
         logprobs = {
             i: TokenLogprob(id=id, logprob=value, top=top)
             for i, (id, value, top) in enumerate(

@@ -1,0 +1,102 @@
+"""llama.cpp beside us: the same file, the same prompts, through its C interface."""
+
+import ctypes
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_BATCH = 2048  # tokens: the longest prompt timed here in one go
+
+
+class LlamaCpp:
+    """One context of llama.cpp, many sequences in one batch, greedy.
+
+    Raises ImportError where llama-cpp-python is not installed (the `bench` extra).
+    """
+
+    def __init__(self, path: Path, *, threads: int, flash: bool) -> None:
+        import llama_cpp
+
+        self._c: Any = llama_cpp
+        self._threads, self._flash = threads, flash
+        self._c.llama_log_set(_silent, None)
+        self._c.llama_backend_init()
+        model = self._c.llama_model_default_params()
+        model.n_gpu_layers = 0
+        self._model = self._c.llama_model_load_from_file(str(path).encode(), model)
+        self._vocabulary = self._c.llama_vocab_n_tokens(self._c.llama_model_get_vocab(self._model))
+        self._batch = self._c.llama_batch_init(_BATCH, 0, 1)
+        self._context: Any = None
+
+    def prefill(self, prompt: list[int]) -> float:
+        """Seconds for one prompt."""
+        with self._open(1, len(prompt) + 64):
+            begun = time.perf_counter()
+            self._run([(token, k, 0, k == len(prompt) - 1) for k, token in enumerate(prompt)])
+            self._best(-1)
+            return time.perf_counter() - begun
+
+    def decode(self, prompts: list[list[int]], tokens: int) -> float:
+        """Seconds for `tokens` steps of all prompts together, behind their prefill."""
+        with self._open(len(prompts), max(map(len, prompts)) + tokens + 64):
+            last = []
+            for s, prompt in enumerate(prompts):
+                self._run([(token, k, s, k == len(prompt) - 1) for k, token in enumerate(prompt)])
+                last.append(self._best(-1))
+            begun = time.perf_counter()
+            for step in range(tokens):
+                self._run([(last[s], len(p) + step, s, True) for s, p in enumerate(prompts)])
+                last = [self._best(s) for s in range(len(prompts))]
+            return time.perf_counter() - begun
+
+    def close(self) -> None:
+        self._c.llama_batch_free(self._batch)
+        self._c.llama_model_free(self._model)
+
+    @contextmanager
+    def _open(self, streams: int, length: int) -> Iterator[None]:
+        """A context as large as the run needs: a larger one is slower."""
+        params = self._c.llama_context_default_params()
+        params.n_ctx = length * streams
+        params.n_batch = params.n_ubatch = _BATCH
+        params.n_seq_max = streams
+        params.n_threads = params.n_threads_batch = self._threads
+        if hasattr(params, "flash_attn_type"):
+            params.flash_attn_type = int(self._flash)
+        else:
+            params.flash_attn = self._flash
+        self._context = self._c.llama_init_from_model(self._model, params)
+        if not self._context:
+            raise RuntimeError(f"llama.cpp made no context of {streams} times {length} tokens")
+        try:
+            self._run([(1, 0, 0, True)])  # the first run also pays for buffers
+            self._c.llama_memory_clear(self._c.llama_get_memory(self._context), True)
+            yield
+        finally:
+            self._c.llama_free(self._context)
+
+    def _run(self, rows: list[tuple[int, int, int, bool]]) -> None:
+        """One batch of (token, position, sequence, wants logits)."""
+        batch = self._batch
+        batch.n_tokens = len(rows)
+        for i, (token, position, sequence, wanted) in enumerate(rows):
+            batch.token[i], batch.pos[i] = token, position
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, sequence
+            batch.logits[i] = wanted
+        if self._c.llama_decode(self._context, batch):
+            raise RuntimeError(f"llama.cpp could not run a batch of {len(rows)} tokens")
+
+    def _best(self, row: int) -> int:
+        address = self._c.llama_get_logits_ith(self._context, row)
+        return int(np.ctypeslib.as_array(address, (self._vocabulary,)).argmax())
+
+
+def _log(level: int, text: bytes, data: object) -> None:
+    """llama.cpp's words would stand between the table's rows."""
+
+
+_silent = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_log)
