@@ -1,0 +1,65 @@
+"""An engine is sized by its settings, and says what to change where they cannot be met."""
+
+from typing import Any, cast
+
+import pytest
+
+from kernels.model import Model
+from pipeline.settings import WorkerSettings
+from tests.workers.fakes import HashRunner, ManualClock
+from workers.engine import TorchEngine
+from workers.runtime import EngineError, bound_threads, kv_blocks, warm_up
+
+
+class Figures:
+    """The figures of a model: 1 KiB a block, a context of 1,000 tokens, 1 GiB of memory."""
+
+    context = 1_000
+    memory = 1 << 30
+
+    @property
+    def config(self) -> Any:
+        return self
+
+    @property
+    def profile(self) -> Any:
+        return self
+
+    def cache_bytes(self, block_size: int) -> int:
+        return 64 * block_size
+
+
+MODEL = cast(Model, Figures())
+
+
+def test_memory_becomes_blocks() -> None:
+    assert kv_blocks(MODEL, WorkerSettings(kv_bytes=1 << 20)) == 1_024
+
+
+def test_no_more_blocks_than_all_sequences_could_use() -> None:
+    assert kv_blocks(MODEL, WorkerSettings(kv_bytes=1 << 29, slots=2)) == 2 * 63
+
+
+@pytest.mark.parametrize(
+    ("kv_bytes", "why"), [(1 << 31, "has 1024 MiB.*lower"), (1 << 10, "at least 16.*higher")]
+)
+def test_settings_that_cannot_be_met_are_named(kv_bytes: int, why: str) -> None:
+    with pytest.raises(EngineError, match=why) as caught:
+        kv_blocks(MODEL, WorkerSettings(kv_bytes=kv_bytes))
+    assert "HEADRACE_WORKER_KV_BYTES" in str(caught.value)
+
+
+def test_never_more_threads_than_this_process_may_use() -> None:
+    allowed = bound_threads(0)
+    assert bound_threads(1) == 1
+    assert bound_threads(10_000) == allowed
+
+
+def test_the_warm_up_computes_a_whole_step_and_tells_when_it_cannot() -> None:
+    runner = HashRunner(64, 16)
+    engine = TorchEngine(runner, clock=ManualClock(), blocks=64, max_batch_tokens=128)
+    warm_up(engine, 128)
+    assert max(runner.tokens) == 128
+    runner.fault = RuntimeError("no such kernel")
+    with pytest.raises(EngineError, match="no such kernel"):
+        warm_up(engine, 128)
