@@ -103,8 +103,13 @@ class Group:
         if was_leader:
             self.leader = member.id
         if self.state is State.STABLE and not changed:
-            # no rebalance; the leader skips the assignment, as the old one stands (KIP-814)
-            return self._joined(member)._replace(skip_assignment=was_leader)
+            joined = self._joined(member)
+            if not was_leader:
+                return joined
+            # no rebalance, and no new assignment: an older client does none if another one leads
+            if joining.may_skip:
+                return joined._replace(skip_assignment=True)
+            return joined._replace(leader=old_id, members=())
         return await self._rejoin(member)
 
     async def _rejoin(self, member: Member) -> Joined:

@@ -14,6 +14,7 @@ from pipeline.embedded.protocol import Answer, milliseconds
 _GROUP_KEY = 0  # FindCoordinator: a group's coordinator, not a transaction's
 _SESSION_TIMEOUTS = range(6_000, 1_800_001)  # ms: Kafka's group.min and max.session.timeout.ms
 _ID_REQUIRED_FROM = 4  # the JoinGroup version in which a new member gets its id first (KIP-394)
+_MAY_SKIP_FROM = 9  # the one that can say that an assignment stands (KIP-814)
 
 
 async def find_coordinator(broker: Broker, request: Any, call: Call) -> Answer:
@@ -66,6 +67,7 @@ async def join_group(broker: Broker, request: Any, call: Call) -> Answer:
                 request.protocol_type,
                 {protocol.name: protocol.metadata for protocol in request.protocols},
                 id_required=call.version >= _ID_REQUIRED_FROM and instance is None,
+                may_skip=call.version >= _MAY_SKIP_FROM,
             )
         )
     except Refused as refused:

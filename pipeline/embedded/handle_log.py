@@ -110,7 +110,7 @@ def _produced(index: int, append: _Append | Refused, outcome: Appended | Refused
             "error_code": refused.code,
             "error_message": refused.message,
             "base_offset": -1,
-            "log_start_offset": -1,
+            "log_start_offset": -1 if isinstance(append, Refused) else append.partition.start,
             "record_errors": (),
         }
     return {
@@ -175,12 +175,13 @@ def _read_all(broker: Broker, request: Any) -> tuple[list[Answer], int, bool]:
                 )
             except Refused as refused:
                 failed = True
+                unknown = refused.code is Code.unknown_topic_or_partition
                 parts.append(
                     {
                         "partition_index": part.partition,
                         "error_code": refused.code,
                         "high_watermark": -1,
-                        "aborted_transactions": None,
+                        "aborted_transactions": () if unknown else None,
                         "records": b"",
                     }
                 )

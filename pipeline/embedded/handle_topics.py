@@ -79,7 +79,7 @@ async def create_topics(broker: Broker, request: Any, call: Call) -> Answer:
     return {
         "topics": [
             await _created(broker, topic, request.validate_only, twice=names.count(topic.name) > 1)
-            for topic in request.topics
+            for topic in {topic.name: topic for topic in request.topics}.values()
         ]
     }
 

@@ -60,6 +60,7 @@ class Joining(NamedTuple):
     protocol_type: str
     protocols: dict[str, bytes]
     id_required: bool  # a new dynamic member gets its id first and joins again with it
+    may_skip: bool  # a leader that is told to leave the assignment as it is (KIP-814)
 
 
 def is_open(future: asyncio.Future[Joined] | asyncio.Future[bytes] | None) -> bool:

@@ -127,23 +127,23 @@ def encode(request: Request, version: int, answer: Answer) -> bytes:
 def _codec(key: int, version: int) -> _Codec:
     # imported at first use: all of kio's codecs are 47 MB and a second
     name = APIS[key].name
-    request, response = _entity(name, version, "Request"), _entity(name, version, "Response")
+    request, response = entity_of(name, version, "Request"), entity_of(name, version, "Response")
     return _Codec(
         read_header=entity_reader(request.__header_schema__),
         read_body=entity_reader(request),
-        fill=_filler(response),
+        fill=filler(response),
         write=entity_writer(response),
         flexible=bool(response.__header_schema__.__flexible__),
     )
 
 
-def _entity(name: str, version: int, kind: str) -> Any:
+def entity_of(name: str, version: int, kind: str) -> Any:
     module = importlib.import_module(f"kio.schema.{name}.v{version}.{kind.lower()}")
     return getattr(module, name.title().replace("_", "") + kind)
 
 
 @functools.cache
-def _filler(entity: Any) -> Callable[[Answer], Any]:
+def filler(entity: Any) -> Callable[[Answer], Any]:
     """A function that makes the entity from a dict, its nested entities included."""
     plan = [_field_plan(field) for field in dataclasses.fields(entity)]
 
@@ -168,7 +168,7 @@ def _field_plan(field: dataclasses.Field[Any]) -> tuple[str, Callable[[Any], Any
     if kind == "datetime_i64":
         return field.name, _moment, field.default
     if kind is None and "tag" not in field.metadata:
-        make = _filler(_item_type(field.type))
+        make = filler(_item_type(field.type))
         return (
             field.name,
             lambda items: None if items is None else tuple(make(each) for each in items),

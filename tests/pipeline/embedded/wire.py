@@ -34,6 +34,12 @@ class Wire:
         host, port = bootstrap.split(":")
         return cls(*await asyncio.open_connection(host, int(port)))
 
+    @property
+    def peer(self) -> tuple[str, int]:
+        """Host and port of the broker."""
+        host, port = self._writer.get_extra_info("peername")
+        return host, port
+
     async def __aenter__(self) -> Self:
         return self
 
