@@ -17,6 +17,7 @@ from ..writer import OrderedWriter
 from . import options
 from .admin import KafkaAdmin
 from .group import KafkaGroupReader
+from .noise import quieten
 from .reader import KafkaReader
 from .writer import ProducerTransport
 
@@ -42,6 +43,7 @@ async def connect(
 
 class KafkaLog:
     def __init__(self, settings: KafkaSettings, clock: Clock, *, client_id: str) -> None:
+        quieten()
         self._options = options.common(settings)
         self._clock = clock
         self._client_id = client_id

@@ -12,6 +12,7 @@ from ..log import LogUnavailable, OffsetGone, Record, TopicPartition
 from .admin import KafkaAdmin
 from .errors import translate, translated
 from .stopping import stop
+from .unopened import CANNOT_OPEN, step_over
 
 SILENCE = 3.0  # s without an answered fetch after which the log counts as unavailable
 
@@ -49,11 +50,15 @@ class KafkaReader:
             self._fetch = asyncio.create_task(
                 self._consumer.getmany(timeout_ms=int(timeout * 1000), max_records=max_records)
             )
+        batches: list[tuple[Any, list[Any]]]
         try:
             # a getmany must never be cancelled; a cancelled poll leaves it to the next one
-            found = await asyncio.shield(self._fetch)
+            batches = list((await asyncio.shield(self._fetch)).items())
         except kafka.OffsetOutOfRangeError as error:
             raise await self._gone(error) from error
+        except CANNOT_OPEN as error:
+            with translated("stepping over a batch"):
+                batches = await step_over(self._consumer, error, max_records)
         except (kafka.KafkaError, OSError) as error:
             raise translate(error, "polling") from error
         finally:
@@ -62,11 +67,11 @@ class KafkaReader:
             self._polled = self._loop.time()
         if self._polled - began > timeout + 1.0:  # held up by a rebalance or by ourselves
             self._heard = self._polled
-        if not found:
+        if not batches:
             self._listen()
             return []
         self._heard = self._polled
-        return [_record(each) for batch in found.values() for each in batch]
+        return [_record(each) for _, records in batches for each in records]
 
     async def position(self, at: TopicPartition) -> int:
         with translated(f"the position in {at}"):
