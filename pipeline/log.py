@@ -158,6 +158,10 @@ class Writer(Protocol):
     def pending(self) -> int:
         """Records queued and not acked."""
 
+    @property
+    def oldest(self) -> float | None:
+        """Loop time at which the oldest of them was sent; None: none is pending."""
+
     async def room(self) -> None:
         """Wait until fewer than its limit are pending: backpressure for who sends a lot."""
 

@@ -18,6 +18,7 @@ from .log import GroupReader, LogUnavailable, NotOwner, Record, TopicPartition, 
 from .member import Member
 from .stage import DeadLetter, Stage
 from .topics import LANES
+from .watchdog import Watchdog, names_no_record
 
 IDLE = 1.0  # s that an idle poll waits: also how late it notices a drain
 POLL_AT_LEAST = 600.0  # s: a group member that never polls is put out of its group
@@ -90,10 +91,10 @@ class Runner:
     def lag(self) -> int:
         """Records behind the ends that were last seen, in the assigned partitions."""
         reader = self.committer.reader
-        if reader is None:
-            return 0
-        trackers = self.committer.trackers.items()
-        return sum(max(0, (reader.end_seen(at) or 0) - each.next) for at, each in trackers)
+        owned = reader.assignment() if reader else ()
+        trackers = self.committer.trackers
+        ends = {at: reader.end_seen(at) or 0 for at in owned if at in trackers} if reader else {}
+        return sum(max(0, end - trackers[at].next) for at, end in ends.items())
 
     def release(self, at: TopicPartition, offset: int) -> None:
         """A held record is complete after all. Unknown ones are of an earlier assignment: no matter."""
@@ -121,11 +122,16 @@ class Runner:
             async with asyncio.TaskGroup() as tasks:
                 self.in_hand.open(tasks, writer)
                 poll = tasks.create_task(self._poll())
-                commits = tasks.create_task(self.committer.run())
+                watchdog = Watchdog(member.log.admin, runners=[self], writers=[writer])
+                beside = [tasks.create_task(each.run()) for each in (self.committer, watchdog)]
                 await member.draining.wait()
                 await self._drain(poll)
-                commits.cancel()
+                for task in beside:
+                    task.cancel()
             await self.committer.commit(clean=not self.in_hand.working)
+        except BaseException as error:
+            await self.committer.commit(clean=names_no_record(error))
+            raise
         finally:
             await self.in_hand.close()
             await self.reader.close()
