@@ -15,6 +15,7 @@ from .log import GroupReader, LogUnavailable, NotOwner, Record, TopicPartition
 from .member import Member
 from .tracker import Tracker
 
+SOON = 0.05  # s until a rebalance under way is looked at again
 RETRY = 0.5  # s between tries while no broker answers
 
 
@@ -97,7 +98,7 @@ class Follow(Generic[P]):
                 try:
                     await self._step(reader)
                 except NotOwner:
-                    continue  # a rebalance while it was settled: the next step sees the new one
+                    await asyncio.sleep(SOON)  # a rebalance while it was settled
                 except LogUnavailable as error:
                     logs.warn("follow", topic=self.topic, group=self.group, error=error)
                     await asyncio.sleep(RETRY)
@@ -150,7 +151,7 @@ class Follow(Generic[P]):
             self._generation = generation
 
     async def _step(self, reader: GroupReader) -> None:
-        if self._generation != self.committer.generation:
+        if self._generation != self.committer.generation and reader.assignment():
             await self._settle()
         if self._room is not None:
             await self._room()

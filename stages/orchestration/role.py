@@ -72,7 +72,7 @@ async def run(member: Member) -> None:
     ]
     await _first_sample(desk.slots)
     tasks = [asyncio.create_task(part) for part in parts]
-    tasks.append(asyncio.create_task(_ready(desk)))
+    ready = asyncio.create_task(_ready(desk))
     drained = asyncio.create_task(_drained(member))
     watched: list[asyncio.Future[None]] = [*tasks, drained, desk.failed]
     try:
@@ -82,9 +82,9 @@ async def run(member: Member) -> None:
         await _drain(desk)
         await presence.leave()
     finally:
-        for future in watched:
+        for future in (*watched, ready):
             future.cancel()
-        await asyncio.gather(*watched, return_exceptions=True)
+        await asyncio.gather(*watched, ready, return_exceptions=True)
         await oversight.endings.close()
         await writer.close()
         await dead_writer.close()
