@@ -44,6 +44,7 @@ class Feed:
         self.position = -1  # the last offset that was applied or known to be another's
         self.decided = False  # admitted, a first chunk or the end was read
         self.end: tuple[int, End] | None = None  # with its offset
+        self.ended_before = False  # its end is of the past: the result will not come by itself
         self.result: Result | None = None
         self.tenant: str | None = None
         self.seen = False  # the log knows the request
@@ -99,6 +100,7 @@ class Feed:
             return
         if isinstance(event, End):
             self.end = (record.offset, event)
+            self.ended_before = self._pending is not None
             self.decided = True
             return
         if not isinstance(event, Open):

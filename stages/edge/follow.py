@@ -15,7 +15,7 @@ from schemas.ledger import LedgerRecord, Output
 from schemas.result import Result
 
 from .feeds import Feed
-from .frames import Frames
+from .frames import OPENAI, Frames
 from .tail import Tails
 
 T = TypeVar("T")
@@ -113,7 +113,10 @@ class Follower:
         """The last frames, with what the slot did not say."""
         result = await self.result(feed)
         if feed.end is None:
-            output = await self.output(feed.request_id, result.output)
+            # the native `done` says it all; OpenAI's framing has no word for that
+            output = None
+            if frames.framing == OPENAI:
+                output = await self.output(feed.request_id, result.output)
             return frames.close_without_slot(result, output)
         offset, end = feed.end
         output = None
@@ -124,7 +127,7 @@ class Follower:
     async def result(self, feed: Feed) -> Result:
         """The result of a request whose `end` was read. Raises Refusal when it cannot be found."""
         try:
-            async with asyncio.timeout(RESULT_WAIT):
+            async with asyncio.timeout(0 if feed.ended_before else RESULT_WAIT):
                 while feed.result is None:
                     feed.wake.clear()
                     await feed.wake.wait()

@@ -36,6 +36,7 @@ async def run(member: Member) -> None:
     host = member.settings.edge.host
     port = await server.listen()
     member.http = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    note_missing(edge, 0.0)
     member.missing.pop("start", None)
     work: list[asyncio.Task[None]] = [
         asyncio.create_task(task)
@@ -98,7 +99,7 @@ async def _until(event: asyncio.Event) -> None:
 
 
 async def tick(edge: Edge, presence: Presence) -> None:
-    """Once a second: what is missing, who needs a ping, and now and then the attachments again."""
+    """Once a second, and more often while something is missing: what is missing, who needs a ping, and now and then the attachments again."""
     loop = asyncio.get_running_loop()
     pinged = repeated = loop.time()
     while True:
@@ -109,7 +110,7 @@ async def tick(edge: Edge, presence: Presence) -> None:
         if loop.time() - repeated >= REPEAT:
             repeated = loop.time()
             edge.attachments.repeat()
-        await asyncio.sleep(TICK)
+        await asyncio.sleep(TICK if edge.member.ready else TICK / 20)
 
 
 def note_missing(edge: Edge, silent: float) -> None:

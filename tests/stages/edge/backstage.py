@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
@@ -31,6 +31,18 @@ TOPICS = Topics(requests_partitions=2, ledger_partitions=2, work_partitions=1, t
 MODEL = "tiny"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
 WAIT = 10.0  # s that any wait of a test may take
+
+
+T = TypeVar("T")
+
+
+async def eventually(look: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What `look` finds, once it finds something."""
+    async with asyncio.timeout(2 * WAIT):
+        while True:
+            if found := await look():
+                return found
+            await asyncio.sleep(0.02)
 
 
 class Asked:
@@ -223,7 +235,7 @@ class Backstage:
         while True:
             if self.alive:
                 await self.beat()
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.1)
 
     async def asked(self) -> Asked:
         return await asyncio.wait_for(self.requests.get(), WAIT)
@@ -264,11 +276,12 @@ class EdgeUnderTest:
         return httpx.AsyncClient(base_url=self.url, timeout=WAIT, **more)
 
     async def ready(self) -> None:
-        async with asyncio.timeout(WAIT):
-            while not self.member.ready:
-                if self.task.done():
-                    self.task.result()
-                await asyncio.sleep(0.01)
+        async def look() -> bool:
+            if self.task.done():
+                self.task.result()
+            return self.member.ready
+
+        await eventually(look)
 
     async def stop(self) -> None:
         self.member.draining.set()
