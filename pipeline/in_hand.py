@@ -47,7 +47,7 @@ class RecordsInHand:
         self._held: set[tuple[Tracker, int]] = set()
         self._released: set[tuple[Tracker, int]] = set()  # before the stage had said Hold
         self._park: Park[InHand] = Park(member.settings.runner.retry_delay, PARKED)
-        self._timer: asyncio.TimerHandle | None = None
+        self._parked = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._writer: Writer | None = None
         self._dead_writer: Writer | None = None
@@ -58,8 +58,6 @@ class RecordsInHand:
         self._writer = writer
 
     async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         if self._dead_writer is not None:
             await self._dead_writer.close()
 
@@ -98,6 +96,25 @@ class RecordsInHand:
         self._held = {key for key in self._held if key[0] in current}
         self._released = {key for key in self._released if key[0] in current}
 
+    async def run(self) -> None:
+        """Start parked records when they are due; nothing is parked, nothing wakes."""
+        loop = asyncio.get_running_loop()
+        while not self.member.draining.is_set():
+            due = self._park.next_due()
+            if due is None:
+                self._parked.clear()
+                await self._parked.wait()
+            elif due > loop.time():
+                await asyncio.sleep(due - loop.time())
+            elif len(self.working) >= self.concurrency:
+                self.room.clear()
+                await self.room.wait()
+            elif (item := self._park.take_due(loop.time())) is not None:
+                metrics.records_parked.labels(self.name).set(len(self._park))
+                item.began = loop.time()
+                self.start(item)
+                self.room.set()  # the park has room again
+
     async def drain(self) -> None:
         """Until nothing is at work; what is parked or held is read again by the next owner."""
         while self.working:
@@ -123,6 +140,8 @@ class RecordsInHand:
         key = (item.tracker, item.record.offset)
         if isinstance(verdict, Retry):
             self._park.put(item, now)
+            self._parked.set()
+            metrics.records_parked.labels(self.name).set(len(self._park))
         elif isinstance(verdict, Hold) and key not in self._released:
             self._held.add(key)
         else:
@@ -131,27 +150,6 @@ class RecordsInHand:
         name = "done" if verdict is None else type(verdict).__name__.lower()
         metrics.stage_records.labels(self.name, name).inc()
         self.finished = now
-        self._unpark()
-        self.room.set()
-
-    def _unpark(self) -> None:
-        """Start the parked records that are due, and wake up for the next one."""
-        loop = asyncio.get_running_loop()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self.member.draining.is_set():
-            return
-        while len(self.working) < self.concurrency:
-            item = self._park.take_due(loop.time())
-            if item is None:
-                break
-            item.began = loop.time()
-            self.start(item)
-        due = self._park.next_due()
-        if due is not None and due > loop.time():  # else the next one to leave looks again
-            self._timer = loop.call_at(due, self._unpark)
-        metrics.records_parked.labels(self.name).set(len(self._park))
         self.room.set()
 
     async def _bury(self, item: InHand, why: DeadLetter) -> None:

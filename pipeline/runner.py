@@ -123,7 +123,8 @@ class Runner:
                 self.in_hand.open(tasks, writer)
                 poll = tasks.create_task(self._poll())
                 watchdog = Watchdog(member.log.admin, runners=[self], writers=[writer])
-                beside = [tasks.create_task(each.run()) for each in (self.committer, watchdog)]
+                parts = (self.committer, self.in_hand, watchdog)
+                beside = [tasks.create_task(part.run()) for part in parts]
                 await member.draining.wait()
                 await self._drain(poll)
                 for task in beside:
