@@ -4,10 +4,9 @@ import hashlib
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
-from pipeline.lookup import ScanBudget
-
 from pipeline import metrics
 from pipeline.log import LogUnavailable, Outgoing
+from pipeline.lookup import ScanBudget
 from pipeline.stage import Context, DeadLetter, Emit, Retry
 from pipeline.topics import Topics
 from schemas.codec import JSON, encode, header, headers_of, tag_of

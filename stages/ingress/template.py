@@ -6,6 +6,7 @@ could complete one together with the template's text, a mark that no message con
 vocabulary looks for control tokens between the marks only.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from schemas.request import Message
 
 GROWTH = 4  # a template may make so many times as many characters as it was given, and
 ROOM = 65_536  # so many more, before it counts as runaway
+MAX_POWER = 64
 # private use plane: more of them than fit into a request, so that one is always free
 _MARKS = range(0xF0000, 0x10FFFE)
 
@@ -30,15 +32,29 @@ class TemplateRefused(Exception):
     """The template itself said no, with `raise_exception`."""
 
 
+class Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's, which bounds `range` but neither repetition nor powers."""
+
+    intercepted_binops = frozenset(("*", "**"))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**" and not (abs(left) <= ROOM and abs(right) <= MAX_POWER):
+            raise ValueError(f"it raises {str(left)[:32]} to the power of {str(right)[:32]}")
+        for many, count in ((left, right), (right, left)):
+            repeats = isinstance(many, str | list | tuple) and isinstance(count, int)
+            if repeats and len(many) * count > ROOM:
+                raise ValueError(f"it repeats {len(many)} characters {count} times")
+        return super().call_binop(context, operator, left, right)
+
+
 class ChatTemplate:
     """One model's template, compiled once. Raises jinja2.TemplateError when it is none."""
 
     def __init__(
         self, source: str, control: Iterable[str], *, bos: str, eos: str, now_ms: Callable[[], int]
     ) -> None:
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-        )
+        environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _raise
         environment.globals["strftime_now"] = lambda form: datetime.fromtimestamp(
             now_ms() / 1000, UTC
@@ -130,6 +146,11 @@ def _unused(messages: list[Message]) -> str:
     rare = {c for m in messages if not m.content.isascii() for c in m.content if ord(c) >= 0xF0000}
     rare |= {c for m in messages if m.name for c in m.name}
     return next(mark for mark in map(chr, _MARKS) if mark not in rare)
+
+
+def _tojson(value: Any, indent: int | None = None) -> str:
+    """As templates expect it: jinja's own filter escapes for HTML."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 def _raise(message: Any) -> None:
