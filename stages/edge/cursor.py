@@ -79,7 +79,7 @@ async def place(edge: Edge, feed: Feed, frames: Frames, cursor: Cursor) -> None:
         raise bad("this event is not in the log yet")
     record = await edge.follower.record_at(at, cursor.offset)
     if record is None:
-        frames.floor = cursor.seq
+        frames.floor, frames.hole = cursor.seq, True
         return
     if record.key != feed.key:
         raise bad(f"this event is not of {feed.request_id}")
@@ -95,7 +95,9 @@ async def place(edge: Edge, feed: Feed, frames: Frames, cursor: Cursor) -> None:
 
 def check(feed: Feed, frames: Frames, cursor: Cursor) -> None:
     """After the past was read: the event must have been there. Raises Refusal."""
-    if cursor.offset < 0 or frames.floor:
+    if frames.hole:
+        return  # the log has dropped its beginning; the rest comes with the end
+    if cursor.offset < 0:
         said = frames.fold.seq if feed.end is None else max(frames.fold.seq, feed.end[1].tokens)
         if cursor.seq > said:
             raise bad(f"the request has {said} tokens so far", "starting_after")

@@ -41,6 +41,7 @@ class Frames:
     after: tuple[int, int] = (-1, 0)
     cursor_seq: int = -1
     matched: bool = False
+    hole: bool = False  # the slot lacks tokens: they may be older than what it keeps
     floor: int = 0
     _head: bytes = b""
 
@@ -102,6 +103,7 @@ class Frames:
     def _chunk(self, chunk: Chunk, said: int) -> list[Body]:
         effect = self.fold.chunk(chunk.attempt, chunk.choice, chunk.k, len(chunk.ids), chunk.finish)
         if effect is not Effect.TOKENS:
+            self.hole = self.hole or effect is Effect.HOLE
             return []
         bodies: list[Body] = []
         if chunk.k == 0 and self.kind == "chat" and not self.floor:
