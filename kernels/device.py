@@ -39,7 +39,7 @@ def profile(device: str = "cpu") -> DeviceProfile:
 
 @cache
 def _cpu() -> DeviceProfile:
-    flags = _cpu_flags()
+    flags = cpu_flags()
     machine = platform.machine().lower()
     if "amx_int8" in flags:
         best = _AMX
@@ -60,7 +60,7 @@ def _cuda() -> DeviceProfile:
     return DeviceProfile("cuda", kind, properties.name, flags, threads(), properties.total_memory)
 
 
-def _cpu_flags() -> frozenset[str]:
+def cpu_flags() -> frozenset[str]:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:  # not Linux: what torch says is all there is

@@ -3,7 +3,7 @@
 x -> x + attention(norm(x)) -> x + ffn(norm(x)), per block; then norm and head.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -38,7 +38,7 @@ class TorchLlama:
         self,
         config: ModelConfig,
         weights: ModelWeights,
-        layers: Sequence[LayerWeights],
+        layers: Iterable[LayerWeights],
         make: Callable[[Weight], Linear],
         attend: Attend,
         device: torch.device,
@@ -79,7 +79,7 @@ class TorchLlama:
         if layer.qkv_bias is not None:
             qkv = qkv + layer.qkv_bias
         heads = qkv.view(batch.tokens, config.heads + 2 * config.kv_heads, config.head_dim)
-        q, k, v = heads.split([config.heads, config.kv_heads, config.kv_heads], dim=1)
+        q, k, v = torch.split(heads, [config.heads, config.kv_heads, config.kv_heads], dim=1)
         if layer.q_norm is not None and layer.k_norm is not None:
             q, k = rms_norm(q, layer.q_norm, config.eps), rms_norm(k, layer.k_norm, config.eps)
         if config.has_rope(index):

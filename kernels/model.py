@@ -1,7 +1,6 @@
 """A model from a file to logits: check, read, pack for this device, run."""
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -14,10 +13,12 @@ from kernels.batch import Batch
 from kernels.config import ModelConfig
 from kernels.errors import ModelFileError, ModelTooLargeError, PlanError
 from kernels.gguf import GGUFFile
-from kernels.kv_cache import KVCache
-from kernels.layers import read_layer, read_model
+from kernels.kv_cache import KVCache, block_bytes
+from kernels.layers import LayerWeights, read_layer, read_model
 from kernels.llama import TorchLlama
-from kernels.vocabulary import Vocabulary, load_vocabulary, vocabulary_of
+from kernels.native.build import library
+from kernels.native.llama import NativeLlama, fits
+from kernels.vocabulary import Vocabulary, vocabulary_of
 from kernels.weights import GGUFWeights, WeightSource, check_sha256, sha256_of
 
 PLANS = ("exact", "fast", "reference")
@@ -54,8 +55,6 @@ class Model:
 
     def cache_bytes(self, block_size: int = 16) -> int:
         """Bytes that one block of the KV cache takes."""
-        from kernels.kv_cache import block_bytes
-
         return block_bytes(self.config, block_size, self._cache_dtype)
 
     @torch.inference_mode()
@@ -74,10 +73,12 @@ def load_model(
     device: str = "cpu",
     sha256: str | None = None,
     progress: Progress | None = None,
+    threads: int | None = None,
 ) -> Model:
     """Load a GGUF file, or a safetensors file or folder.
 
     Plans: `exact` (a row's bits do not depend on its company), `fast`, `reference` (plain fp32).
+    `threads` defaults to what this process may use.
     Raises a ModelError that names file, tensor and reason, or PlanError.
     """
     if plan not in PLANS:
@@ -87,23 +88,13 @@ def load_model(
         raise ModelFileError(path, "does not exist")
     revision = sha256_of(path, progress)
     check_sha256(path, revision, sha256)
-    size = os.stat(path).st_size
+    size = path.stat().st_size
     if size > profile.memory:
         raise ModelTooLargeError(
             path, f"{size >> 20} MiB of weights, {profile.memory >> 20} MiB of memory"
         )
     config, source, vocabulary = _open(path)
-    weights = read_model(source, config)
-    chosen = operators.choose_all(profile, plan)
-    target = torch.device(device)
-    layers = []
-    for index in range(config.layers):
-        layers.append(read_layer(source, config, index))
-        if progress:
-            progress("load", (index + 1) / config.layers)
-    runner = TorchLlama(
-        config, weights, layers, lambda w: chosen.linear(w, target), chosen.attend, target
-    )
+    runner, cache_dtype = _runner(config, source, plan, profile, threads, progress)
     return Model(
         config,
         vocabulary,
@@ -111,8 +102,43 @@ def load_model(
         revision=revision,
         plan=plan,
         profile=profile,
-        cache_dtype=chosen.cache_dtype,
+        cache_dtype=cache_dtype,
     )
+
+
+def _runner(
+    config: ModelConfig,
+    source: WeightSource,
+    plan: str,
+    profile: devices.DeviceProfile,
+    threads: int | None,
+    progress: Progress | None,
+) -> tuple[Runner, torch.dtype]:
+    """Native kernels where they can be had, torch operators elsewhere; and the cache's dtype."""
+    weights = read_model(source, config)
+    layers = _layers(config, source, progress)
+    count = threads or profile.threads
+    native = library() if plan != "reference" and profile.device == "cpu" else None
+    if native is not None and fits(config):
+        torch.set_num_threads(1)  # sampling only; a second pool would spin against the kernels'
+        return NativeLlama(config, weights, layers, native, count), torch.float16
+    torch.set_num_threads(count)
+    chosen = operators.TorchOperators(profile, plan)
+    device = torch.device(profile.device)
+    runner = TorchLlama(
+        config, weights, layers, lambda w: chosen.linear(w, device), chosen.attend(), device
+    )
+    return runner, torch.bfloat16 if profile.device == "cuda" else torch.float32
+
+
+def _layers(
+    config: ModelConfig, source: WeightSource, progress: Progress | None
+) -> Iterator[LayerWeights]:
+    """One layer after the other, so that only one is ever unpacked."""
+    for index in range(config.layers):
+        yield read_layer(source, config, index)
+        if progress:
+            progress("load", (index + 1) / config.layers)
 
 
 def _open(path: Path) -> tuple[ModelConfig, WeightSource, Vocabulary]:

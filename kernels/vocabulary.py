@@ -188,7 +188,7 @@ def _from_folder(folder: Path) -> Vocabulary:
         settings = json.loads(side.read_text("utf-8")) if side.exists() else {}
     except (OSError, ValueError) as error:
         raise VocabularyError(path, f"cannot be read: {error}") from error
-    except Exception as error:  # noqa: BLE001 - tokenizers raises bare Exception for bad content
+    except Exception as error:  # tokenizers raises nothing narrower
         raise VocabularyError(path, f"is no tokenizer: {error}") from error
     added = tokenizer.get_added_tokens_decoder()
     control = {token.content: i for i, token in added.items() if token.special}
