@@ -61,6 +61,7 @@ class KafkaGroupReader(KafkaReader):
         return frozenset(TopicPartition(*at) for at in self._consumer.assignment())
 
     async def revoked(self, partitions: Iterable[KafkaPartition]) -> None:
+        self._next.clear()
         if self._listener is not None and partitions:
             await self._call(self._listener.on_revoked(_sorted(partitions)))
 
@@ -69,7 +70,7 @@ class KafkaGroupReader(KafkaReader):
         if self._listener is not None:
             local = await self._call(self._listener.on_assigned(_sorted(partitions)))
             for at, offset in (local or {}).items():
-                self._consumer.seek(KafkaPartition(*at), offset)
+                self.seek(at, offset)
 
     async def _call(self, callback: Awaitable[T]) -> T | None:
         try:

@@ -1,8 +1,9 @@
 """A connection to one Kafka cluster.
 
 What it costs: a reader is a consumer of its own, so one connection and, while idle, two fetches a second
-per broker (about 0.4 % of a core with the broker's part); a group reader two connections and a
-heartbeat every 3 s; a writer one connection, nothing while idle; the admin two, nothing while idle.
+per broker (0.25 % of a core with the embedded broker's part), or one every 2 s where it reads a single
+partition (0.08 %); a group reader two connections, the fetches and a heartbeat every 3 s (0.35 %); a
+writer one connection, the admin two, nothing while idle. To open and close a reader takes 3.5 ms.
 """
 
 import asyncio
@@ -62,13 +63,14 @@ class KafkaLog:
         self, start: Mapping[TopicPartition, int | str], *, name: str = ""
     ) -> KafkaReader:
         positions = await self._resolve(start)
+        wait = options.SINGLE_WAIT if len(positions) == 1 else options.FETCH_WAIT
         consumer = AIOKafkaConsumer(
             **self._options,
-            **options.fetching(),
+            **options.fetching(wait),
             auto_offset_reset="none",  # a position that is gone is an error, never a jump
             client_id=self._name(name),
         )
-        reader = KafkaReader(consumer, self._admin)
+        reader = KafkaReader(consumer, self._admin, fetch_wait=wait)
         await reader.start(positions)
         self._keep(reader)
         return reader

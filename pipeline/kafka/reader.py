@@ -11,16 +11,21 @@ from aiokafka import errors as kafka
 from ..log import LogUnavailable, OffsetGone, Record, TopicPartition
 from .admin import KafkaAdmin
 from .errors import translate, translated
+from .options import FETCH_WAIT
 from .stopping import stop
 from .unopened import CANNOT_OPEN, step_over
 
-SILENCE = 3.0  # s without an answered fetch after which the log counts as unavailable
+PATIENCE = 2.5  # s beyond a fetch's wait, after which the log counts as unavailable
 
 
 class KafkaReader:
-    def __init__(self, consumer: AIOKafkaConsumer, admin: KafkaAdmin) -> None:
+    def __init__(
+        self, consumer: AIOKafkaConsumer, admin: KafkaAdmin, *, fetch_wait: int = FETCH_WAIT
+    ) -> None:
         self._consumer = consumer
         self._admin = admin
+        self._silence = fetch_wait / 1000 + PATIENCE
+        self._next: dict[KafkaPartition, int] = {}  # what the next poll is owed, where we know it
         self._loop = asyncio.get_running_loop()
         self._fetch: asyncio.Task[dict[Any, list[Any]]] | None = None
         self._heard = self._loop.time()  # of the last sign of the broker's life
@@ -37,7 +42,7 @@ class KafkaReader:
                 raise
         self._consumer.assign([KafkaPartition(*at) for at in positions])
         for at, offset in positions.items():
-            self._consumer.seek(KafkaPartition(*at), offset)
+            self.seek(at, offset)
         await asyncio.sleep(0)  # the client's tasks must have begun before they can be stopped
 
     async def poll(self, max_records: int = 500, timeout: float = 0.5) -> list[Record]:
@@ -58,6 +63,7 @@ class KafkaReader:
             raise await self._gone(error) from error
         except CANNOT_OPEN as error:
             with translated("stepping over a batch"):
+                await self._rewind()
                 batches = await step_over(self._consumer, error, max_records)
         except (kafka.KafkaError, OSError) as error:
             raise translate(error, "polling") from error
@@ -71,6 +77,9 @@ class KafkaReader:
             self._listen()
             return []
         self._heard = self._polled
+        for partition, records in batches:
+            if records:
+                self._next[partition] = records[-1].offset + 1
         return [_record(each) for _, records in batches for each in records]
 
     async def position(self, at: TopicPartition) -> int:
@@ -80,7 +89,9 @@ class KafkaReader:
                 return position
 
     def seek(self, at: TopicPartition, offset: int) -> None:
-        self._consumer.seek(KafkaPartition(*at), offset)
+        partition = KafkaPartition(*at)
+        self._consumer.seek(partition, offset)
+        self._next[partition] = offset
 
     def end_seen(self, at: TopicPartition) -> int | None:
         end: int | None = self._consumer.highwater(KafkaPartition(*at))
@@ -93,6 +104,16 @@ class KafkaReader:
 
     async def _stop(self) -> None:
         await stop(self._consumer.stop(), "consumer")
+
+    async def _rewind(self) -> None:
+        """A poll that failed half-way has lost what it had taken from other partitions: take it again."""
+        for partition in self._consumer.assignment():
+            if (offset := self._next.get(partition)) is not None:
+                self._consumer.seek(partition, offset)
+            elif (committed := await self._consumer.committed(partition)) is not None:
+                self._consumer.seek(partition, committed)
+            else:
+                await self._consumer.seek_to_beginning(partition)
 
     async def _gone(self, error: kafka.OffsetOutOfRangeError) -> OffsetGone:
         ((partition, offset),) = error.args[0].items()
@@ -112,7 +133,7 @@ class KafkaReader:
         if latest != self._heard_ms or not self._consumer.assignment():
             self._heard_ms = latest
             self._heard = self._polled
-        if self._polled - self._heard > SILENCE:
+        if self._polled - self._heard > self._silence:
             raise LogUnavailable(f"no fetch was answered for {self._polled - self._heard:.1f} s")
 
 
