@@ -73,6 +73,10 @@ class Topics:
     def waiting_spec(self, model: str) -> TopicSpec:
         return self._spec(self.waiting(model), self.ledger_partitions, self.requests_retention_ms)
 
+    def dead_spec(self, stage: str) -> TopicSpec:
+        # a full record and its reason must fit
+        return self._spec(self.dead(stage), 1, 30 * DAY, max_message_bytes=str(2 * 1_048_576))
+
     def _spec(self, name: str, partitions: int, retention_ms: int, **configs: str) -> TopicSpec:
         settings = {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
         settings.update({key.replace("_", "."): value for key, value in configs.items()})
@@ -119,9 +123,5 @@ class Topics:
             self._table(self.status),
             self._table(self.models),
             self._spec(self.control, 1, HOUR),
-            *(
-                # a full record and its reason must fit
-                self._spec(self.dead(stage), 1, 30 * DAY, max_message_bytes=str(2 * 1_048_576))
-                for stage in STAGES
-            ),
+            *(self.dead_spec(stage) for stage in STAGES),
         ]
