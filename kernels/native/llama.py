@@ -85,7 +85,7 @@ class NativeLlama:
             self._program.table, len(self._program), ctypes.byref(step), self.threads
         )
         if failed:
-            raise MemoryError("no memory for the counters of a step")
+            raise MemoryError("no memory or no thread for a step")
         return self._buffers[Buffer.LOGITS][: step.logits]
 
     def _add_layer(self, index: int, layer: LayerWeights) -> None:

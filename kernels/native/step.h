@@ -49,9 +49,6 @@ struct Step {
 };
 
 // A chunk is the least piece of work: which thread takes it never changes its result.
-int chunks(const Op& op, const Step& step);
-void run_chunk(const Op& op, const Step& step, int chunk, int thread);
-
 int product_chunks(const Op& op, const Step& step);
 void product(const Op& op, const Step& step, int chunk);
 int attention_chunks(const Op& op, const Step& step);
