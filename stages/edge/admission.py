@@ -1,21 +1,19 @@
 """Whether a lane may hold one more request: by the time it would take to drain (pure)."""
 
 import random
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
 from schemas.errors import Refusal
-from schemas.status import OrchestratorFigures, Status
+from schemas.status import Status
 
 MEMORY_LIMIT = 0.9  # share of device memory beyond which nothing more is accepted
-UNKNOWN_RATE = 1 / 60  # requests/s of one slot before any was measured: an answer takes a minute
-RETRY_LIMIT = 60  # s: nobody should be sent away for longer on the strength of an estimate
+UNKNOWN_RATE = 0.1  # requests/s that a slot is believed to do before it was kept busy
+RETRY_LIMIT = 120  # s: nobody should be sent away for longer on the strength of an estimate
 NO_WORKER_RETRY = 5  # s: about what a worker takes to come back
-OWN_LIMIT = (
-    100_000  # own admissions remembered; at 600 requests/s, minutes of samples that stand still
-)
+OWN_LIMIT = 100_000  # own admissions remembered; beyond it the oldest counts as known
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +29,23 @@ class Sample:
     memory: float  # share used on the emptiest device
 
     @property
+    def waiting(self) -> float:
+        """Requests that find no free slot."""
+        return max(0.0, self.queued - self.free)
+
+    @property
+    def capacity(self) -> float:
+        """Requests/s that the lane can do. What it did says so only while somebody waited: an idle
+        lane is slow for want of work."""
+        believed = self.slots * UNKNOWN_RATE
+        if self.waiting and self.rate:
+            return self.rate
+        return max(self.rate, believed)
+
+    @property
     def drain(self) -> float:
         """Seconds until the queue would be empty."""
-        waiting = max(0.0, self.queued - self.free)
-        return waiting / max(self.rate, self.slots * UNKNOWN_RATE, 1e-6)
+        return self.waiting / self.capacity
 
 
 def sample(
@@ -50,7 +61,7 @@ def sample(
     return Sample(
         queued=sum(one.waiting.get(lane, 0) for one in seen)
         + max((one.requests_lag for one in seen), default=0),
-        rate=_rate(lane, seen),
+        rate=sum(one.rate.get(lane, 0.0) for one in seen),
         free=max(0, slots - sum(len(one.running) for one in figures)),
         slots=slots,
         edges=max(1, edges),
@@ -59,47 +70,57 @@ def sample(
     )
 
 
-def _rate(lane: str, seen: Sequence[OrchestratorFigures]) -> float:
-    return sum(one.rate.get(lane, 0.0) for one in seen)
-
-
 @dataclass(slots=True)
 class Admission:
-    """`target`: seconds of queue that each lane may hold. Own admissions count until the samples know
-    of them, so that a burst between two samples is not let in as a whole by every edge."""
+    """`target`: seconds of queue that each lane may hold.
+
+    Own admissions count until the samples know of them or they have ended, so that a burst between two
+    samples is not let in as a whole by every edge.
+    """
 
     target: dict[str, float]
     chance: random.Random
-    _own: dict[str, deque[int]] = field(default_factory=dict)  # lane → times of admissions, ms
+    own: dict[str, OrderedDict[str, int]] = field(default_factory=dict)  # lane → id → ms
 
-    def check(self, lane: str, now: int, latest: Sample) -> None:
-        """Admit one request into the lane, or raise Refusal."""
+    def check(self, lane: str, latest: Sample) -> None:
+        """Raises Refusal when the lane may not hold one more."""
         if latest.slots == 0:
-            raise Refusal(
-                "no_live_worker",
-                "no worker is alive; a request would only wait",
-                retry_after=self._jittered(NO_WORKER_RETRY),
-            )
+            raise self._nobody("no worker is alive; a request would only wait")
         if latest.memory > MEMORY_LIMIT:
-            raise Refusal(
-                "no_live_worker",
-                f"every device uses more than {MEMORY_LIMIT:.0%} of its memory",
-                retry_after=self._jittered(NO_WORKER_RETRY),
-            )
-        own = self._own.setdefault(lane, deque(maxlen=OWN_LIMIT))
-        while own and own[0] < latest.time:
-            own.popleft()
-        rate = max(latest.rate, latest.slots * UNKNOWN_RATE)
-        headroom = latest.free + self.target[lane] * rate - latest.queued
-        if len(own) >= headroom / latest.edges:
-            over = (latest.queued + len(own) * latest.edges - latest.free) / rate
-            wait = over - self.target[lane]
+            raise self._nobody(f"every device uses more than {MEMORY_LIMIT:.0%} of its memory")
+        own = self._unknown_to(latest, lane)
+        target, capacity = self.target[lane], latest.capacity
+        headroom = latest.free + target * capacity - latest.queued
+        if own >= headroom / latest.edges:
+            held = (latest.queued + own * latest.edges - latest.free) / capacity
             raise Refusal(
                 "lane_overloaded",
-                f"lane {lane} holds {over:.1f} s of work; its limit is {self.target[lane]:g} s",
-                retry_after=self._jittered(wait),
+                f"lane {lane} holds {held:.1f} s of work; its limit is {target:g} s",
+                retry_after=self._jittered(held - target),
             )
-        own.append(now)
+
+    def admitted(self, lane: str, request_id: str, now: int) -> None:
+        own = self.own.setdefault(lane, OrderedDict())
+        own[request_id] = now
+        if len(own) > OWN_LIMIT:
+            own.popitem(last=False)
+
+    def ended(self, lane: str, request_id: str) -> None:
+        """It waits no more."""
+        if (own := self.own.get(lane)) is not None:
+            own.pop(request_id, None)
+
+    def _unknown_to(self, latest: Sample, lane: str) -> int:
+        """Own admissions of which the sample cannot know yet."""
+        own = self.own.get(lane)
+        if own is None:
+            return 0
+        while own and next(iter(own.values())) < latest.time:
+            own.popitem(last=False)
+        return len(own)
+
+    def _nobody(self, message: str) -> Refusal:
+        return Refusal("no_live_worker", message, retry_after=self._jittered(NO_WORKER_RETRY))
 
     def _jittered(self, seconds: float) -> int:
         """Whole seconds, at least 1, spread by half so that those sent away do not return at once."""

@@ -24,10 +24,13 @@ OVERTIME = 30.0  # s after its deadline in which a request's outcome must have c
 async def complete(edge: Edge, exchange: Exchange, route: Route) -> None:
     asked = await read(edge, exchange, route)
     ticket = await admit(edge, exchange, asked)
-    if asked.stream:
-        await _stream(edge, exchange, asked, ticket)
-    else:
-        await _whole(edge, exchange, asked, ticket)
+    try:
+        if asked.stream:
+            await _stream(edge, exchange, asked, ticket)
+        else:
+            await _whole(edge, exchange, asked, ticket)
+    finally:
+        edge.admission.ended(asked.lane, ticket.id)
 
 
 async def _stream(edge: Edge, exchange: Exchange, asked: Asked, ticket: Ticket) -> None:

@@ -12,7 +12,6 @@ from schemas.ids import mint_into
 from schemas.intake import Route, parse_body
 from schemas.request import TIER_LANES, Request
 
-from .admission import Sample, sample
 from .edge import Begun, Edge
 from .exchange import Exchange
 from .idempotency import Claim, checked_key, hash_of
@@ -95,7 +94,7 @@ async def admit(edge: Edge, exchange: Exchange, asked: Asked) -> Ticket:
     key = checked_key(exchange.header(b"idempotency-key"))
     now = member.clock.ms()
     edge.outbox.check()
-    edge.admission.check(asked.lane, now, lane_sample(edge, asked.lane))
+    edge.admission.check(asked.lane, edge.sample(asked.lane))
     request_id = mint_into(now, member.chance, edge.tails.own, member.topics.tokens_partitions)
     own = Claim(request_id, asked.hash, asked.deadline)
     claim = own if key is None else await edge.idempotency.claim(exchange.tenant, key, own)
@@ -105,6 +104,7 @@ async def admit(edge: Edge, exchange: Exchange, asked: Asked) -> Ticket:
         exchange.headers.append((b"idempotency-replayed", b"true"))
     else:
         request = asked.request
+        edge.admission.admitted(asked.lane, claim.id, now)
         edge.remember(claim.id, Begun(exchange.tenant, asked.lane, request.model, request.kind))
         metrics.requests_total.labels(metrics.capped("tenant", exchange.tenant), asked.lane).inc()
     return Ticket(claim.id, claim.deadline, replayed)
@@ -138,11 +138,6 @@ async def acknowledged(
         raise edge.outbox.unknown(
             exchange.request_id, exchange.tenant, asked.lane, exchange.correlation_id
         )
-
-
-def lane_sample(edge: Edge, lane: str) -> Sample:
-    live = edge.members.live
-    return sample(lane, live("worker"), live("orchestration"), len(live("edge")))
 
 
 def _bad_deadline(message: str) -> Refusal:

@@ -1,5 +1,6 @@
 """What the routes stand on: everything an edge holds."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from pipeline.table import Table
 from schemas.errors import Refusal
 from schemas.models import Model
 
-from .admission import Admission
+from .admission import Admission, Sample, sample
 from .attachments import Attachments
 from .feeds import Feed, Feeds
 from .follow import Follower
@@ -24,6 +25,9 @@ from .outbox import Outbox
 from .tail import Tails
 
 RECENT = 10_000  # requests begun here that this edge knows before the log says anything of them
+
+
+SAMPLE_AGE = 0.1  # s: statuses come once a second, and a look at all of them is not free
 
 
 class Begun(NamedTuple):
@@ -48,6 +52,7 @@ class Edge:
     admission: Admission
     idempotency: Idempotency
     recent: OrderedDict[str, Begun] = field(default_factory=OrderedDict)
+    samples: dict[str, tuple[float, Sample]] = field(default_factory=dict)  # lane → taken, what
 
     @property
     def settings(self) -> EdgeSettings:
@@ -57,6 +62,16 @@ class Edge:
         self.recent[request_id] = begun
         if len(self.recent) > RECENT:
             self.recent.popitem(last=False)
+
+    def sample(self, lane: str) -> Sample:
+        """How the lane stands, looked at again after `SAMPLE_AGE`."""
+        now = asyncio.get_running_loop().time()
+        taken, latest = self.samples.get(lane, (0.0, None))
+        if latest is None or now - taken > SAMPLE_AGE:
+            live = self.members.live
+            latest = sample(lane, live("worker"), live("orchestration"), len(live("edge")))
+            self.samples[lane] = (now, latest)
+        return latest
 
     @asynccontextmanager
     async def followed(self, feed: Feed) -> AsyncIterator[None]:

@@ -10,13 +10,13 @@ from schemas.result import Result
 
 from .completions import write
 from .cursor import Cursor, check, place, query_of
-from .door import acknowledged, admit, lane_sample, publish, read
+from .door import acknowledged, admit, publish, read
 from .edge import Edge
 from .exchange import JSON, Exchange
 from .feeds import Feed
 from .follow import guarded
 from .frames import Frames
-from .standing import Standing, check_id, known, look, not_found, slot
+from .standing import Standing, check_id, known, look, not_found, position, slot
 
 CANCEL_WAIT = 2.0  # s for the outcome of a cancel before 202
 OBSERVER = 0.0  # s: reading events cancels nothing by leaving
@@ -48,13 +48,13 @@ async def one(edge: Edge, exchange: Exchange, request_id: str) -> None:
 async def show(edge: Edge, exchange: Exchange, request_id: str) -> None:
     standing = await look(edge, request_id, exchange.tenant)
     exchange.name(request_id)
-    await exchange.answer(200, _json(body_of(edge, standing)))
+    await exchange.answer(200, _json(await body_of(edge, standing)))
 
 
-def body_of(edge: Edge, standing: Standing) -> dict[str, object]:
+async def body_of(edge: Edge, standing: Standing) -> dict[str, object]:
     """GET's body."""
     return standing.body() | {
-        "position": None,
+        "position": await position(edge, standing),
         "estimate": estimate(edge, standing),
         "attempt": standing.attempt,
         "output_tokens": standing.output_tokens,
@@ -66,7 +66,7 @@ def estimate(edge: Edge, standing: Standing) -> float | None:
     """Seconds until a queued request begins, if its lane drains as it does now."""
     if standing.state != "queued" or standing.lane not in LANES:
         return None
-    latest = lane_sample(edge, standing.lane)
+    latest = edge.sample(standing.lane)
     return round(latest.drain, 1) if latest.slots else None
 
 
@@ -94,7 +94,7 @@ async def cancel(edge: Edge, exchange: Exchange, request_id: str) -> None:
         if standing.result is not None:
             standing.attempt = standing.result.attempts
             standing.output_tokens = standing.result.usage.completion_tokens
-    await exchange.answer(status, _json(body_of(edge, standing)))
+    await exchange.answer(status, _json(await body_of(edge, standing)))
 
 
 async def _outcome(feed: Feed) -> Result | None:

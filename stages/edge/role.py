@@ -99,7 +99,8 @@ async def _until(event: asyncio.Event) -> None:
 
 
 async def tick(edge: Edge, presence: Presence) -> None:
-    """Once a second, and more often while something is missing: what is missing, who needs a ping, and now and then the attachments again."""
+    """Once a second, and more often while something is missing: what `/readyz` names, who needs a ping,
+    and now and then the attachments again."""
     loop = asyncio.get_running_loop()
     pinged = repeated = loop.time()
     while True:

@@ -21,6 +21,8 @@ from .edge import Edge
 from .feeds import Feed
 from .follow import CLOCK_SKEW, guarded, over_budget, since
 
+READY_GROUP = "hr.orchestration.ready"  # under it orchestration commits what it has leased
+
 
 @dataclass(slots=True)
 class Standing:
@@ -35,8 +37,6 @@ class Standing:
     attempt: int = 0
     output_tokens: int = 0
     result: Result | None = None
-    place: TopicPartition | None = None  # of its ready record
-    offset: int = -1
     fold: SlotFold = field(default_factory=SlotFold)
 
     @property
@@ -172,6 +172,21 @@ def _apply(standing: Standing, record: Record) -> None:
         standing.output_tokens = standing.fold.seq
     elif isinstance(event, End):
         standing.fold.end()
+
+
+async def position(edge: Edge, standing: Standing) -> int | None:
+    """How many requests of its partition of the lane come before a queued one; None where that cannot be
+    told. Raises Refusal."""
+    if standing.state != "queued" or standing.lane not in LANES:
+        return None
+    topics = edge.member.topics
+    partition = partition_of(standing.request_id, topics.ledger_partitions)
+    at = TopicPartition(topics.ready(standing.lane), partition)
+    record = await guarded(_find(edge, at, standing.request_id))
+    if record is None:
+        return None
+    commit = (await guarded(edge.member.log.admin.committed(READY_GROUP, [at])))[at]
+    return None if commit is None else max(0, record.offset - commit.offset)
 
 
 async def _waiting(edge: Edge, request_id: str) -> Standing | None:

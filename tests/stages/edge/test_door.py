@@ -129,7 +129,7 @@ async def test_a_lane_over_its_target_is_429_with_a_computed_wait(
         reply = await eventually(lambda: refused(http))
         assert reply is not None
         check(reply, 429, "lane_overloaded")
-        assert 60 <= int(reply.headers["retry-after"]) <= 90  # about 70 s of work too much
+        assert 60 <= int(reply.headers["retry-after"]) <= 110  # about 70 s of work too much
         gold = await http.post("/v1/requests", json=CHAT | {"service_tier": "priority"})
         assert gold.status_code == 202
 
