@@ -58,7 +58,6 @@ async def run_until_idle(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(runner.run())
         async with asyncio.timeout(limit):
-            # noqa below: in virtual time looking again costs nothing
             while any(_committed(cluster, name, each) < ends[each] for each in at):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         member.draining.set()

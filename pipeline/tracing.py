@@ -5,6 +5,7 @@ unchanged and a span costs the making of one small object. On: opentelemetry-sdk
 Names follow OpenTelemetry's messaging conventions: `process hr.requests`, `send hr.ready.gold`.
 """
 
+import threading
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from schemas.codec import text_header
 
 from .log import Record
 
+STOP = 3.0  # s: a collector that is away must not hold a drain up
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
 Value = str | int | float | bool
 
@@ -195,8 +197,11 @@ def start(exporter: Any, *, role: str, member: str) -> None:
 
 
 def stop() -> None:
-    """Export what is left and turn tracing off. Blocks at most the SDK's own few seconds."""
+    """Export what is left, for STOP seconds at most, and turn tracing off."""
     global _tracer, _provider
     provider, _tracer, _provider = _provider, None, None
     if provider is not None:
-        provider.shutdown()
+        # the SDK's own shutdown tries for as long as an exporter retries
+        ending = threading.Thread(target=provider.shutdown, daemon=True)
+        ending.start()
+        ending.join(STOP)

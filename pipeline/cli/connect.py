@@ -5,13 +5,14 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from pipeline.clock import WallClock
 from pipeline.log import Log, LogError
 from pipeline.supervisor.home import Home
 from pipeline.topics import Topics
 
 from .options import settings
 from .say import error
-from .serve import WallClock, topics_of
+from .serve import topics_of
 
 
 def with_log(work: Callable[[Log, Topics], Awaitable[int]]) -> int:

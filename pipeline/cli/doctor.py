@@ -115,10 +115,11 @@ def _models(home: Home) -> Iterator[Finding]:
 
 
 async def _broker(loaded: Any, state: dict[str, Any] | None) -> list[Finding]:
+    from pipeline.clock import WallClock
     from pipeline.kafka import connect
     from pipeline.log import LogError
 
-    from .serve import WallClock, topics_of
+    from .serve import topics_of
 
     embedded = state is not None and any(role["role"] == "broker" for role in state["roles"])
     address = state["kafka"] if state is not None else loaded.kafka.bootstrap

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.clock import WallClock
 from pipeline.log import Log, LogError, Outgoing
 from pipeline.supervisor.home import Home
 from pipeline.supervisor.plan import Plan
@@ -15,7 +16,7 @@ from schemas.codec import encode, headers_of, tag_of
 from schemas.models import Model
 
 from .options import settings
-from .serve import WallClock, topics_of
+from .serve import topics_of
 
 
 async def prepare(plan: Plan, bootstrap: str) -> None:

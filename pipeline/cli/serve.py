@@ -8,12 +8,12 @@ import os
 import random
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pipeline import logs
+from pipeline import logs, tracing
+from pipeline.clock import WallClock
 from pipeline.log import Log, LogError, LogUnavailable
 from pipeline.member import Fatal, Member, new_epoch
 from pipeline.settings import Settings
@@ -33,11 +33,6 @@ WATCH_READY = 1.0
 def supervised() -> bool:
     """Started by `headrace up`, which has declared the topics and hears of readiness."""
     return "HEADRACE_SUPERVISED" in os.environ
-
-
-class WallClock:
-    def ms(self) -> int:
-        return time.time_ns() // 1_000_000
 
 
 def topics_of(settings: Settings) -> Topics:
@@ -97,6 +92,7 @@ async def _serve(role: str, member_id: str, settings: Settings) -> int:
         topics=topics_of(settings),
     )
     logs.configure(member=member.id, role=role, epoch=member.epoch, clock=clock)
+    tracing.configure(os.environ, role=role, member=member_id)
     try:
         if not supervised():
             await declare(log, member.topics)
@@ -104,6 +100,7 @@ async def _serve(role: str, member_id: str, settings: Settings) -> int:
     finally:
         with contextlib.suppress(LogUnavailable, TimeoutError):
             await asyncio.wait_for(log.close(), 5.0)
+        tracing.stop()
 
 
 async def _live(member: Member) -> int:
