@@ -15,6 +15,7 @@ from kernels.philox import uniform
 
 TOP_LOGPROBS = 20  # the interface's most; always this many are ranked, so k never changes a tie
 _GREEDY_BELOW = 1e-5  # a temperature under which division would overflow
+_PART = 256  # tokens of the vocabulary that are summed up together
 _NUCLEUS = 1024  # most probable tokens looked at before a row is sorted whole
 
 
@@ -128,14 +129,31 @@ def _sample(
     chance = uniform(
         [p.seed for p in params], [p.position for p in params], [p.stream for p in params]
     )
-    cumulated = probs.cumsum(dim=-1, dtype=torch.float64)
-    total = cumulated[:, -1]
-    target = torch.from_numpy(chance).to(device) * total
-    ids = torch.searchsorted(cumulated, target[:, None], right=True)[:, 0]
-    # rounding can put the target at the very end: the last token that has any chance
-    last = torch.searchsorted(cumulated, total[:, None])[:, 0]
+    return _pick(probs, torch.from_numpy(chance).to(device))
+
+
+def _pick(probs: torch.Tensor, chance: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inverse CDF in the order of ids: first which part of the vocabulary, then which token of it.
+
+    One running sum over a whole row cost more than all the rest of a draw (49,152 tokens, 64 rows:
+    58 ms of CPU time against 4 ms).
+    """
+    missing = -probs.shape[-1] % _PART
+    parts = torch.nn.functional.pad(probs, (0, missing)) if missing else probs
+    parts = parts.reshape(probs.shape[0], -1, _PART)
+    ends = parts.sum(-1).cumsum(-1, dtype=torch.float64)  # [rows, parts]
+    total = ends[:, -1]
+    target = (chance * total)[:, None]
+    part = torch.searchsorted(ends, target, right=True).clamp(max=ends.shape[-1] - 1)
+    before = torch.nn.functional.pad(ends, (1, 0)).gather(1, part)
+    inside = parts.gather(1, part[..., None].expand(-1, 1, _PART))[:, 0]  # [rows, _PART]
+    sums = inside.cumsum(-1, dtype=torch.float64)
+    place = torch.searchsorted(sums, target - before, right=True)
+    # rounding can put the target at the very end: the last token of the part that has any chance
+    last = torch.searchsorted(sums, sums[:, -1:].contiguous())
     sound = torch.isfinite(total) & (total > 0)
-    return torch.where(sound, torch.minimum(ids, last), 0), sound
+    ids = part * _PART + torch.minimum(place, last)
+    return torch.where(sound, ids[:, 0], 0), sound
 
 
 def _keep_top_k(scaled: torch.Tensor, params: Sequence[DrawParams]) -> torch.Tensor:
