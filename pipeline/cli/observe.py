@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from pipeline.lag import lag
 from pipeline.log import Log, Record, TopicPartition
 from pipeline.topics import LANES, Topics
 from schemas.codec import Unreadable, looks_json
@@ -25,8 +26,8 @@ def topics(*, as_json: bool) -> int:
             return 0
         print(f"{'topic':<24}{'partitions':>10}{'records':>12}{'lag':>10}")
         for row in rows:
-            lag = "" if row["lag"] is None else row["lag"]
-            print(f"{row['topic']:<24}{row['partitions']:>10}{row['records']:>12}{lag:>10}")
+            behind = "" if row["lag"] is None else row["lag"]
+            print(f"{row['topic']:<24}{row['partitions']:>10}{row['records']:>12}{behind:>10}")
         return 0
 
     return with_log(work)
@@ -42,17 +43,13 @@ async def topic_rows(log: Log, names: Topics) -> list[dict[str, Any]]:
         ends = await log.admin.end_offsets(at)
         starts = await log.admin.start_offsets(at)
         group = _group_of(name, names)
-        lag = None
-        if group:
-            committed = await log.admin.committed(group, at)
-            done = {tp: commit.offset for tp, commit in committed.items() if commit is not None}
-            lag = sum(max(0, ends[tp] - max(done.get(tp, 0), starts[tp])) for tp in at)
+        behind = sum((await lag(log.admin, group, at)).values()) if group else None
         rows.append(
             {
                 "topic": name,
                 "partitions": spec.partitions,
                 "records": sum(ends[tp] - starts[tp] for tp in at),
-                "lag": lag,
+                "lag": behind,
             }
         )
     return rows

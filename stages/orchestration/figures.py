@@ -4,6 +4,7 @@ import asyncio
 import math
 
 from pipeline import logs, metrics
+from pipeline.lag import lag
 from pipeline.log import LogUnavailable, TopicPartition
 from pipeline.topics import LANES
 from schemas.status import OrchestratorFigures
@@ -13,7 +14,6 @@ from .desk import Desk
 
 EVERY = 1.0  # s between samples
 MEMORY = 10.0  # s: the time constant of the moving average of the rates
-INGRESS_GROUP = "hr.ingress"
 
 
 class Figures:
@@ -75,16 +75,13 @@ class Figures:
             TopicPartition(member.topics.requests, p)
             for p in range(member.topics.requests_partitions)
         ]
-        ends = await member.log.admin.end_offsets([*done, *requests])
-        commits = await member.log.admin.committed(INGRESS_GROUP, requests)
+        ends = await member.log.admin.end_offsets(done)
+        ingress = f"{member.topics.prefix}.ingress"
+        self.requests_lag = sum((await lag(member.log.admin, ingress, requests)).values())
         waiting = dict.fromkeys(LANES, 0)
         for at, (lane, offset) in done.items():
             waiting[lane] += max(0, ends[at] - offset)
         self.waiting, self.sampled = waiting, member.clock.ms()
-        self.requests_lag = sum(
-            max(0, ends[at] - commit.offset) if (commit := commits[at]) is not None else ends[at]
-            for at in requests
-        )
         for lane, count in waiting.items():
             metrics.requests_waiting.labels(lane).set(count)
             metrics.stage_lag.labels(member.topics.ready(lane), lane).set(count)
