@@ -22,7 +22,7 @@ MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 def models_folder() -> Path:
     """Where `make test` has put the model."""
-    folder = Path(os.environ.get("HEADRACE_TEST_MODELS", ROOT / ".headrace" / "models"))
+    folder = Path(os.environ.get("TEST_MODELS", ROOT / ".headrace" / "models"))
     if not (folder / MODEL_FILE).is_file():
         missing(f"{MODEL_FILE} is not in {folder}: headrace models pull {MODEL}")
     return folder

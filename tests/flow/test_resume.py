@@ -63,7 +63,7 @@ def joined(frames: list[Frame]) -> bytes:
 def test_cut_anywhere_and_resumed_at_the_other_edge_is_byte_identical(
     two_edges: Installation, openai: bool
 ) -> None:
-    request_id, _, answer = begin(two_edges, 1, 24)
+    request_id, _, answer = begin(two_edges, 1, 60)
     all_frames(answer)  # type: ignore[arg-type]
     whole = rest(two_edges, 1, request_id, None, openai)
     ids = [frame.id for frame in whole if frame.id is not None]
