@@ -24,18 +24,27 @@ class InvalidId(ValueError):
 def murmur2(data: bytes) -> int:
     """Kafka's 32-bit murmur2 of `data`, unsigned."""
     length = len(data)
-    h = 0x9747B28C ^ length
     whole = length & ~3
-    for i in range(0, whole, 4):
-        k = int.from_bytes(data[i : i + 4], "little")
-        k = (k * _M) & _MASK
-        k ^= k >> 24
-        k = (k * _M) & _MASK
-        h = ((h * _M) & _MASK) ^ k
+    h = _mix(0x9747B28C ^ length, data[:whole])
     tail = data[whole:]
     if tail:
         h ^= int.from_bytes(tail, "little")
         h = (h * _M) & _MASK
+    return _finish(h)
+
+
+def _mix(h: int, words: bytes) -> int:
+    """Take whole 4-byte words into the state."""
+    for i in range(0, len(words), 4):
+        k = int.from_bytes(words[i : i + 4], "little")
+        k = (k * _M) & _MASK
+        k ^= k >> 24
+        k = (k * _M) & _MASK
+        h = ((h * _M) & _MASK) ^ k
+    return h
+
+
+def _finish(h: int) -> int:
     h ^= h >> 13
     h = (h * _M) & _MASK
     return h ^ (h >> 15)
@@ -60,14 +69,18 @@ def mint(ms: int, chance: random.Random) -> str:
 
 
 def mint_into(ms: int, chance: random.Random, slots: Container[int], partitions: int) -> str:
-    """A new id whose slot is one of `slots`; a few hashes on average, so an edge reads only its own.
+    """A new id whose slot is one of `slots`, so that an edge reads only its own.
 
-    Raises ValueError when 10,000 tries hit none, which only an empty `slots` explains.
+    The last four digits are moved on until it is: all before them is hashed once.
+    Raises ValueError when none of 65,536 does, which only an empty `slots` explains.
     """
-    for _ in range(10_000):
-        minted = mint(ms, chance)
-        if partition_of(minted, partitions) in slots:
-            return minted
+    minted = mint(ms, chance)
+    head, tail = minted[:-4], int(minted[-4:], 16)  # 36 characters: whole words of the hash
+    state = _mix(0x9747B28C ^ len(minted), head.encode())
+    for i in range(1 << 16):
+        digits = b"%04x" % ((tail + i) & 0xFFFF)
+        if (_finish(_mix(state, digits)) & 0x7FFFFFFF) % partitions in slots:
+            return head + digits.decode()
     raise ValueError(f"no id falls into the given slots of {partitions}")
 
 
