@@ -17,6 +17,9 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+
+from pipeline.embedded.guard import Malformed, Walk, plan
 
 Answer = dict[str, Any]
 
@@ -63,10 +66,6 @@ API_VERSIONS = 18
 _PREFIX = struct.Struct(">hhi")
 
 
-class Malformed(Exception):
-    """Bytes that are no request this broker knows; the connection ends, as with Kafka."""
-
-
 class Request(NamedTuple):
     """One request. `body` is kio's dataclass of that API and version."""
 
@@ -78,11 +77,12 @@ class Request(NamedTuple):
 
 
 class _Codec(NamedTuple):
-    read_header: Callable[[bytes, int], tuple[Any, int]]
-    read_body: Callable[[bytes, int], tuple[Any, int]]
+    plan: tuple[Any, ...]
+    read: Callable[[bytes, int], tuple[Any, int]]
     fill: Callable[[Answer], Any]
     write: Callable[[io.BytesIO, Any], None]
-    flexible: bool  # the answer's header has room for tagged fields
+    flexible_request: bool  # its header ends with tagged fields
+    flexible: bool  # the answer's header does
 
 
 def decode(frame: bytes) -> Request:
@@ -101,12 +101,18 @@ def decode(frame: bytes) -> Request:
             return Request(key, version, correlation, None, None)
         raise Malformed(f"version {version} of {api.name} is not served")
     codec = _codec(key, version)
+    walk = Walk(frame, _PREFIX.size, flexible=codec.flexible_request)
+    client_id = walk.string()
+    if codec.flexible_request:
+        walk.tags()
+    start = walk.at
+    walk.through(codec.plan)
     try:
-        header, size = codec.read_header(frame, 0)
-        body, _ = codec.read_body(frame, size)
-    except Exception as error:  # a native reader: garbage may raise anything
+        body, _ = codec.read(frame, start)
+        name = None if client_id is None else client_id.decode()
+    except (SerialError, ValueError, TypeError, KeyError, OverflowError) as error:
         raise Malformed(f"{api.name} v{version}: {error}") from error
-    return Request(key, version, correlation, header.client_id, body)
+    return Request(key, version, correlation, name, body)
 
 
 def encode(request: Request, version: int, answer: Answer) -> bytes:
@@ -129,10 +135,11 @@ def _codec(key: int, version: int) -> _Codec:
     name = APIS[key].name
     request, response = entity_of(name, version, "Request"), entity_of(name, version, "Response")
     return _Codec(
-        read_header=entity_reader(request.__header_schema__),
-        read_body=entity_reader(request),
+        plan=plan(request),
+        read=entity_reader(request),
         fill=filler(response),
         write=entity_writer(response),
+        flexible_request=bool(request.__header_schema__.__flexible__),
         flexible=bool(response.__header_schema__.__flexible__),
     )
 

@@ -17,11 +17,11 @@ from typing import Any
 from pipeline.embedded import handle_configs, handle_groups, handle_log, handle_topics, upkeep
 from pipeline.embedded.broker import Broker, Call
 from pipeline.embedded.errors import Code, Refused, StartError
+from pipeline.embedded.guard import Malformed
 from pipeline.embedded.protocol import (
     API_VERSIONS,
     APIS,
     Answer,
-    Malformed,
     Request,
     decode,
     encode,

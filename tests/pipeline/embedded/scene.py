@@ -30,6 +30,8 @@ async def patiently(wire: Wire, name: str, version: int, **fields: Any) -> Any:
             codes.append(getattr(group, "error_code", 0))
         if not any(code in COORDINATOR_AWAY for code in codes):
             return answer
+        # looking for the coordinator is what makes Kafka set up the topic of offsets
+        await wire.call("find_coordinator", 2, key="scenes", key_type=0)
         await asyncio.sleep(0.1)
     raise TimeoutError(name)
 
