@@ -51,14 +51,17 @@ class Process:
     member: Member
     log: MemoryLog
     task: "asyncio.Task[None]"
+    ended: bool = False  # on purpose
 
     def kill(self) -> None:
         """kill -9: nothing more of it is written."""
+        self.ended = True
         self.log.cut()
         self.task.cancel()
 
     async def stop(self) -> None:
         """SIGTERM: drains."""
+        self.ended = True
         self.member.draining.set()
         await asyncio.wait_for(self.task, 60)
 
@@ -88,6 +91,8 @@ class Stand:
         self.processes: list[Process] = []
         self.asked: dict[str, Ready] = {}
         self.lives = 0
+        self._told: dict[str, set[bytes]] = {}
+        self._looked: dict[TopicPartition, int] = {}
 
     async def open(self) -> "Stand":
         self.writer = await self.log.writer()
@@ -264,8 +269,9 @@ class Stand:
         async with asyncio.timeout(limit):
             while not what():
                 for process in self.processes:
-                    if process.task.done() and not process.task.cancelled():
+                    if process.task.done() and not process.ended:
                         process.task.result()
+                        raise AssertionError(f"{process.member.id} has ended by itself")
                 await asyncio.sleep(0.01)
 
     async def ended(self, *request_ids: str, limit: float = 120.0) -> None:
@@ -273,10 +279,22 @@ class Stand:
         wanted = request_ids or tuple(self.asked)
 
         def all_ended() -> bool:
-            results = self.results()
-            return all(each in results and self.stream(each)[1] is not None for each in wanted)
+            self._look()
+            return all(self._told.get(each) == {b"result/1", b"end/1"} for each in wanted)
 
         await self.until(all_ended, limit)
+
+    def _look(self) -> None:
+        """Which requests have a result and a closing event, from what is new."""
+        for topic in (self.topics.results, self.topics.tokens):
+            for number in range(self.cluster.count(topic)):
+                at = TopicPartition(topic, number)
+                partition = self.cluster.partition(at)
+                for record in partition.read(self._looked.get(at, 0), 1 << 30):
+                    kind = header(record.headers, "type")
+                    if kind in (b"result/1", b"end/1"):
+                        self._told.setdefault((record.key or b"").decode(), set()).add(kind)
+                self._looked[at] = partition.end
 
     def check(self) -> None:
         """One outcome each; stream = result = ledger; nothing twice, nothing missing."""
