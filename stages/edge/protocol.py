@@ -5,7 +5,7 @@ called once the whole body is here, so nobody can hold a task of it with half a 
 """
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -22,6 +22,39 @@ LINGER = 1.0  # s in which a refused client may read why, instead of a reset
 STALL = 60.0  # s that a client may read nothing while its buffers are full
 
 
+class Corked:
+    """A transport that writes once a turn of the loop: head, frames and end of an answer are one packet
+    and one system call, which costs more than all of its rendering."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._parts:
+            self._loop.call_soon(self.flush)
+        self._parts.append(data)
+
+    def flush(self) -> None:
+        if self._parts:
+            data = b"".join(self._parts) if len(self._parts) > 1 else self._parts[0]
+            self._parts = []
+            if not self._transport.is_closing():
+                self._transport.write(data)
+
+    def write_eof(self) -> None:
+        self.flush()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
 class EdgeProtocol(HttpToolsProtocol):
     """One connection. What it refuses itself is answered in OpenAI's shape, then it is closed."""
 
@@ -35,7 +68,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.stall: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, Corked(transport, self.loop)))
         self._limit(self.limits.header_timeout, self._slow_header)
 
     def connection_lost(self, exc: Exception | None) -> None:
