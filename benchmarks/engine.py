@@ -25,7 +25,7 @@ from pipeline.settings import WorkerSettings
 from workers.engine import TorchEngine
 from workers.job import Emission, Job, Sampling
 from workers.model_runner import ModelRunner
-from workers.runtime import bound_threads, kv_blocks
+from workers.runtime import bounded, kv_blocks
 
 DECODE = {1: 96, 16: 48, 64: 32}  # streams: steps that are timed
 PREFILL = (512, 2048)
@@ -164,7 +164,7 @@ def main() -> int:
     parser.add_argument("--rows", default="", help="only rows whose name has this in it")
     parser.add_argument("--threads", type=int, default=0)
     arguments = parser.parse_args()
-    threads = bound_threads(arguments.threads)
+    threads = bounded(arguments.threads)
     print(describe(), f"· {threads} threads · {arguments.model.name}")
     for plan in arguments.plans.split(","):
         _bench(arguments.model, plan, threads, arguments.rounds, arguments.rows)
@@ -174,7 +174,7 @@ def main() -> int:
 def _bench(path: Path, plan: str, threads: int, rounds: int, only: str) -> None:
     settings = WorkerSettings(kv_bytes=1 << 29)
     before = psutil.Process().memory_info().rss
-    model = load_model(path, plan=plan)
+    model = load_model(path, plan=plan, threads=threads)
     ours = Ours(model, settings)
     held = psutil.Process().memory_info().rss - before
     peers = _peers(path, threads)

@@ -3,8 +3,6 @@
 import logging
 from pathlib import Path
 
-import torch
-
 from kernels import device as devices
 from kernels.model import Model, Progress, load_model
 from pipeline.settings import WorkerSettings
@@ -36,9 +34,13 @@ def build_engine(
     Raises a kernels.errors.KernelError for a model that cannot be served, EngineError for settings
     that cannot be met.
     """
-    bound_threads(settings.threads)
     model = load_model(
-        path, plan=settings.plan or plan, device=settings.device, sha256=sha256, progress=progress
+        path,
+        plan=settings.plan or plan,
+        device=settings.device,
+        sha256=sha256,
+        progress=progress,
+        threads=bounded(settings.threads),
     )
     return engine_of(model, settings, clock=clock)
 
@@ -86,14 +88,12 @@ def kv_blocks(model: Model, settings: WorkerSettings) -> int:
     return min(blocks, settings.slots * -(-model.config.context // settings.block_size))
 
 
-def bound_threads(threads: int = 0) -> int:
-    """Use `threads` CPUs, 0 as many as affinity and quota allow; torch takes the host's count."""
+def bounded(threads: int = 0) -> int:
+    """`threads`, or 0 for as many CPUs as affinity and quota allow; never more than these."""
     allowed = devices.threads()
     if threads > allowed:
         log.warning("worker.threads is %d, this process may use %d CPUs", threads, allowed)
-    count = min(threads, allowed) if threads > 0 else allowed
-    torch.set_num_threads(count)
-    return count
+    return min(threads, allowed) if threads > 0 else allowed
 
 
 def warm_up(engine: TorchEngine, batch_tokens: int) -> None:

@@ -15,8 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from kernels.model import Model, load_model
 from tests.flow.installation import MODEL_FILE, models_folder
 from tests.workers.fakes import ManualClock, Said, collect
@@ -131,20 +129,16 @@ def ways(count: int) -> list[Way]:
 class Exactness:
     """The reference answers, and the cells compared with them."""
 
-    def __init__(self, model: Model, jobs: Sequence[Job]) -> None:
-        self._model = model
+    def __init__(self, model: Model, jobs: Sequence[Job], reload: Callable[[int], Model]) -> None:
+        self._model, self._reload = model, reload
         self._jobs = list(jobs)
-        self._threads = torch.get_num_threads()
         alone = Way("alone", group=1, blocks=256, options=_PLAIN)
         self.reference, _ = self._run(alone, self._jobs)
 
     def check(self, way: Way) -> list[str]:
         """What is wrong with one way of running, as sentences; [] = identical."""
-        torch.set_num_threads(way.threads or self._threads)
-        try:
-            answers, capacity = self._run(way, self._jobs)
-        finally:
-            torch.set_num_threads(self._threads)
+        model = self._reload(way.threads) if way.threads else self._model
+        answers, capacity = self._run(way, self._jobs, model=model)
         wrong = [f"{way.name}: no {what}" for what, need in way.needs if not need(capacity)]
         return wrong + self._differences(way.name, answers)
 
@@ -162,11 +156,15 @@ class Exactness:
         return self._differences("continued at token k", answers)
 
     def _run(
-        self, way: Way, jobs: Sequence[Job], answers: Answers | None = None
+        self,
+        way: Way,
+        jobs: Sequence[Job],
+        answers: Answers | None = None,
+        model: Model | None = None,
     ) -> tuple[Answers, Capacity]:
         options = {"max_batch_tokens": 512, "slots": 64, **dict(way.options)}
         engine = TorchEngine(
-            way.runner(self._model, way.blocks, BLOCK),
+            way.runner(model or self._model, way.blocks, BLOCK),
             clock=ManualClock(),
             blocks=way.blocks,
             block_size=BLOCK,
@@ -215,6 +213,16 @@ class Exactness:
         return wrong
 
 
+def prepare(plan: str, prompts: int, tokens: int) -> tuple[Model, Exactness]:
+    """The real model, and the reference answers to as many prompts."""
+
+    def load(threads: int | None = None) -> Model:
+        return load_model(models_folder() / MODEL_FILE, plan=plan, threads=threads)
+
+    model = load()
+    return model, Exactness(model, mixed_jobs(model.vocabulary, prompts, tokens), load)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -223,8 +231,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--plan", default="exact")
     arguments = parser.parse_args()
-    model = load_model(models_folder() / MODEL_FILE, plan=arguments.plan)
-    exactness = Exactness(model, mixed_jobs(model.vocabulary, arguments.prompts, arguments.tokens))
+    model, exactness = prepare(arguments.plan, arguments.prompts, arguments.tokens)
     print(f"{model.profile.device_type}, plan {model.plan}, {arguments.prompts} prompts")
     failed = 0
     for way in ways(arguments.prompts):

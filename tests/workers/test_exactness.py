@@ -2,10 +2,7 @@
 
 import pytest
 
-from kernels.model import load_model
-from tests.flow.installation import MODEL_FILE, models_folder
-from tests.workers.exactness import Exactness, Way, ways
-from tests.workers.prompts import mixed_jobs
+from tests.workers.exactness import Exactness, Way, prepare, ways
 
 PROMPTS, TOKENS = 24, 24
 
@@ -14,8 +11,7 @@ pytestmark = pytest.mark.model
 
 @pytest.fixture(scope="module")
 def exactness() -> Exactness:
-    model = load_model(models_folder() / MODEL_FILE, plan="exact")
-    return Exactness(model, mixed_jobs(model.vocabulary, PROMPTS, TOKENS))
+    return prepare("exact", PROMPTS, TOKENS)[1]
 
 
 @pytest.mark.parametrize("way", ways(PROMPTS), ids=lambda way: str(way.name))

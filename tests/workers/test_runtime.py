@@ -8,7 +8,7 @@ from kernels.model import Model
 from pipeline.settings import WorkerSettings
 from tests.workers.fakes import HashRunner, ManualClock
 from workers.engine import TorchEngine
-from workers.runtime import EngineError, bound_threads, kv_blocks, warm_up
+from workers.runtime import EngineError, bounded, kv_blocks, warm_up
 
 
 class Figures:
@@ -50,9 +50,9 @@ def test_settings_that_cannot_be_met_are_named(kv_bytes: int, why: str) -> None:
 
 
 def test_never_more_threads_than_this_process_may_use() -> None:
-    allowed = bound_threads(0)
-    assert bound_threads(1) == 1
-    assert bound_threads(10_000) == allowed
+    allowed = bounded(0)
+    assert bounded(1) == 1
+    assert bounded(10_000) == allowed
 
 
 def test_the_warm_up_computes_a_whole_step_and_tells_when_it_cannot() -> None:
