@@ -36,7 +36,7 @@ _messages = st.lists(
 _routes = st.sampled_from(["chat", "text", "native", "record"])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     body=st.dictionaries(_names | st.text(max_size=6), _json, max_size=5),
     said=st.none() | _messages,
@@ -62,7 +62,7 @@ def test_nothing_but_a_refusal_comes_of_any_object(
         assert body_hash(again) == body_hash(request)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(raw=st.binary(max_size=200), route=_routes)
 def test_nothing_but_a_refusal_comes_of_any_bytes(raw: bytes, route: Any) -> None:
     with pytest.raises(Refusal):
