@@ -7,7 +7,7 @@ from typing import Any
 
 from schemas.codec import Unreadable, decode
 
-from . import logs, tracing
+from . import logs, metrics, tracing
 from .log import (
     LogUnavailable,
     NotAuthorized,
@@ -39,9 +39,10 @@ class InHand:
 class Sent:
     """The records that one try has yielded, and their acks."""
 
-    def __init__(self, writer: Writer, span: tracing.Span) -> None:
+    def __init__(self, writer: Writer, span: tracing.Span, stage: str) -> None:
         self.writer = writer
         self.span = span
+        self.stage = stage
         self.futures: list[asyncio.Future[Placed]] = []
         self.placed: list[Placed] = []
 
@@ -52,8 +53,12 @@ class Sent:
 
     async def acked(self) -> list[Placed]:
         """Wait for all acks so far; raises the first failure."""
-        self.placed += await acked(self.futures)
-        self.futures.clear()
+        if self.futures:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            self.placed += await acked(self.futures)
+            self.futures.clear()
+            metrics.send_seconds.labels(self.stage).observe(loop.time() - began)
         return self.placed
 
 
@@ -81,7 +86,7 @@ def read(record: Record, kind: Any) -> Any:
 
 
 async def attempt(
-    stage: Stage, item: InHand, member: Member, writer: Writer, *, group: str
+    stage: Stage, item: InHand, member: Member, writer: Writer, *, name: str, group: str
 ) -> Verdict | None:
     """Run the stage once. None: done. Raises NotAuthorized: no record can get through then.
 
@@ -90,7 +95,7 @@ async def attempt(
     item.tries += 1
     item.exception = ""
     with tracing.of_record("process", item.record, group=group) as span:
-        sent = Sent(writer, span)
+        sent = Sent(writer, span, name)
         context = Context(
             record=item.record,
             clock=member.clock,

@@ -102,7 +102,7 @@ class Committer:
         """
         assert self.reader is not None
         generation = self.generation
-        fresh = [at for at in self.reader.assignment() if at not in self.trackers]
+        fresh = sorted(at for at in self.reader.assignment() if at not in self.trackers)
         admin = self.log.admin
         unknown = [at for at in fresh if at not in self._commits]
         if unknown:

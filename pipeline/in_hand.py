@@ -126,8 +126,8 @@ class RecordsInHand:
         began = loop.time()
         verdict: Verdict | None = item.fault
         if verdict is None:
-            group = self.committer.group
-            verdict = await attempt(self.stage, item, self.member, self._writer, group=group)
+            names = {"name": self.name, "group": self.committer.group}
+            verdict = await attempt(self.stage, item, self.member, self._writer, **names)
         if isinstance(verdict, Retry) and item.tries >= self.member.settings.runner.tries:
             verdict = DeadLetter(verdict.reason, f"gave up after {item.tries} tries")
         if isinstance(verdict, DeadLetter):

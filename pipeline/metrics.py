@@ -26,8 +26,6 @@ FIRST_TOKEN = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
 )
 TOKENS = tuple(4.0**power for power in range(11))  # 1 … 1,048,576
-# the top of a record's size: the last edge is Kafka's default limit of a record
-BYTES = (256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0)
 
 GEN_AI = ("gen_ai_operation_name", "gen_ai_request_model")
 
@@ -75,14 +73,12 @@ streams_open = _gauge("headrace_streams_open", "Streams that an edge is writing.
 batch_tokens = _gauge("headrace_batch_tokens", "Tokens in the last step.")
 kv_blocks = _gauge("headrace_kv_blocks", "KV blocks: free, used, cached.", "state")
 tokens_generated = _counter("headrace_tokens_generated", "Tokens computed on this device.")
-step_seconds = _histogram("headrace_step_seconds", "One engine step.", DURATION)
 preemptions = _counter("headrace_preemptions", "Sequences put back for want of blocks.")
 cache_hit_tokens = _counter("headrace_cache_hit_tokens", "Prompt tokens taken from cached blocks.")
 
 # The protocol.
 leases = _counter("headrace_leases", "Leases written, by reason.", "why")
 void_records = _counter("headrace_void_records", "Records that count for nothing.", "kind")
-deaths = _counter("headrace_deaths", "Members declared dead.", "role")
 
 # The floor.
 stage_lag = _gauge("headrace_stage_lag", "Records behind the end.", "topic", "lane")
@@ -98,8 +94,7 @@ unreadable = _counter("headrace_unreadable", "Records counted and skipped.", "to
 offset_gaps = _counter("headrace_offset_gaps", "Records lost before they were read.", "topic")
 rebalances = _counter("headrace_rebalances", "Assignments of a group to this process.", "group")
 commit_failures = _counter("headrace_commit_failures", "Commits that did not go through.", "group")
-send_seconds = _histogram("headrace_send_seconds", "From send to ack.", FIRST_TOKEN, "writer")
-record_bytes = _histogram("headrace_record_bytes", "Size of values written.", BYTES, "topic")
+send_seconds = _histogram("headrace_send_seconds", "From send to ack.", FIRST_TOKEN, "stage")
 loop_lag = _gauge("headrace_loop_lag_seconds", "How late the event loop runs its timers.")
 
 LABEL_LIMIT = 64  # values of one label that come from outside

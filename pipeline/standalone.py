@@ -26,6 +26,7 @@ async def run_stage(
     kind: Any,
     bootstrap: str | None = None,
     name: str | None = None,
+    id: str | None = None,
     declare: Sequence[TopicSpec] = (),
     health_port: int = 0,
     settings: Settings | None = None,
@@ -35,6 +36,8 @@ async def run_stage(
 ) -> None:
     """Run `stage` until SIGTERM or Ctrl-C: then it finishes what it has in hand, commits and returns.
 
+    `id`, the same in every life and another for each copy, lets a process that was killed rejoin its group
+    at once; without one the group waits for it for 45 s.
     `name` (the function's own name) is its consumer group and, behind `hr.dlq.`, its dead-letter topic.
     `declare` names the topics to make where they are missing. `options` go to the Runner
     (`concurrency`, `observe`, `on_dead` …). `log` and `draining` are for tests: a log that is already
@@ -43,9 +46,9 @@ async def run_stage(
     name = name or str(getattr(stage, "__name__", type(stage).__name__))
     settings = settings or Settings()
     settings.kafka.bootstrap = bootstrap or settings.kafka.bootstrap
-    settings.kafka.static_members = False  # the id changes with every process
+    settings.kafka.static_members = id is not None
     clock = WallClock()
-    member_id = f"{name}-{os.getpid()}"
+    member_id = id or f"{name}-{os.getpid()}"
     if log is None:
         from .kafka import connect
 

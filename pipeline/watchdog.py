@@ -135,7 +135,9 @@ class Watchdog:
             self._progress.since.clear()
             return
         trackers = runner.committer.trackers
-        places = {at: trackers[at].next if at in trackers else -1 for at in reader.assignment()}
+        places = {
+            at: trackers[at].next if at in trackers else -1 for at in sorted(reader.assignment())
+        }
         still = {
             at: seconds
             for at, place in places.items()
