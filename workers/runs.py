@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from pipeline import logs, metrics, tracing
 from pipeline.log import LogUnavailable, OffsetGone, Placed
@@ -30,6 +31,7 @@ class Run:
     ending: "asyncio.Future[Ending]"
     first: dict[str, int] = field(default_factory=dict)  # of an earlier attempt: stage → ms
     computing: bool = False  # the engine has it
+    gone: asyncio.Event = field(default_factory=asyncio.Event)  # it has left
 
     @property
     def key(self) -> Key:
@@ -120,6 +122,7 @@ class Runs:
         with run.span:
             await self._write(run, await self._until_ended(run))
         del self._runs[run.key]
+        run.gone.set()
         metrics.requests_running.set(len(self._runs))
         if not self._runs:
             self._idle.set()
@@ -128,6 +131,8 @@ class Runs:
     async def _until_ended(self, run: Run) -> Ending:
         """What an earlier attempt said is read first, whatever ends this one: an output carries it."""
         attempt = run.order.attempt
+        if run.order.alone:
+            await self._turn(run)
         if run.ending.done() and (attempt == 1 or run.ending.result().kind == "released"):
             return run.ending.result()
         opened = self._outbox.open(
@@ -143,6 +148,18 @@ class Runs:
             run.computing = True
             await self._wait(run)
         return run.ending.result()
+
+    async def _turn(self, run: Run) -> None:
+        """A suspect opens when no other has: if it kills this process, it alone is struck."""
+        ahead = list(takewhile(lambda other: other is not run, self._runs.values()))
+        for other in ahead:
+            if other.order.alone and not run.ending.done():
+                gone = asyncio.ensure_future(other.gone.wait())
+                left = (run.order.ready.deadline - self._member.clock.ms()) / 1000
+                await asyncio.wait(
+                    {gone, run.ending}, timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED
+                )
+                gone.cancel()
 
     async def _prefix(self, run: Run, opened: Placed) -> tuple[Prefix, ...]:
         order = run.order
