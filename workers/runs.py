@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Any
 
 from pipeline import logs, metrics, tracing
 from pipeline.log import LogUnavailable, OffsetGone, Placed
@@ -154,7 +155,7 @@ class Runs:
         ahead = list(takewhile(lambda other: other is not run, self._runs.values()))
         for other in ahead:
             if other.order.alone and not run.ending.done():
-                gone = asyncio.ensure_future(other.gone.wait())
+                gone: asyncio.Future[Any] = asyncio.ensure_future(other.gone.wait())
                 left = (run.order.ready.deadline - self._member.clock.ms()) / 1000
                 await asyncio.wait(
                     {gone, run.ending}, timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED
@@ -195,12 +196,13 @@ class Runs:
         if ending.kind == "superseded":
             logs.info("superseded", request_id=run.order.request_id, attempt=run.order.attempt)
             return
+        finished = self._member.clock.ms()
         await self._outbox.settled(run.speaker)
         if ending.kind == "released":
             logs.info("released", request_id=run.order.request_id, why=ending.why)
             await self._outbox.released(run.order, ending.why, ending.detail)
             return
-        output = _output(run, ending, self._member.clock.ms())
+        output = _output(run, ending, finished)
         await self._outbox.output(output)
         _measure(output)
 
@@ -247,7 +249,7 @@ def _sampling(params: SamplingParams) -> Sampling:
     )
 
 
-def _output(run: Run, ending: Ending, now: int) -> Output:
+def _output(run: Run, ending: Ending, finished: int) -> Output:
     """All that its result needs. An earlier attempt's first token stays the first."""
     order, ready, speaker = run.order, run.order.ready, run.speaker
     said = sum(len(voice.ids) for voice in speaker.voices)
@@ -279,7 +281,7 @@ def _output(run: Run, ending: Ending, now: int) -> Output:
         epoch=order.epoch,
         created=ready.created,
         accepted=ready.accepted,
-        finished=now,
+        finished=finished,
         body_hash=ready.body_hash,
         entered={**ready.entered, **order.entered, **speaker.first, **run.first},
     )
