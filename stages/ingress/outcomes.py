@@ -1,9 +1,11 @@
 """The ends that ingress itself decides: `output(0)`, before any lease."""
 
+from dataclasses import replace
+
 from pipeline.log import Outgoing, Record
 from pipeline.stage import DeadLetter
 from pipeline.topics import Topics
-from schemas.codec import encode, headers_of, tag_of, text_header
+from schemas.codec import JSON, encode, header, headers_of, tag_of, text_header
 from schemas.errors import CODES, Error, Refusal
 from schemas.ids import birth, is_id
 from schemas.ledger import Output
@@ -34,6 +36,9 @@ def of_dead_letter(record: Record, dead: DeadLetter, now: int) -> Output:
     An edge waits under the id of its header; anybody else finds the outcome by its correlation id.
     """
     arrival = arrive(record)
+    if header(record.headers, "content-type") is None:
+        # no form was said and none can be seen: its publisher reads JSON at the least
+        arrival = replace(arrival, encoding=JSON)
     id = arrival.derived_id
     given = text_header(record.headers, "request-id") or ""
     fresh = is_id(given) and abs(birth(given) - record.timestamp) <= SKEW

@@ -86,6 +86,7 @@ def test_what_nobody_can_read_is_kept_byte_for_byte_and_refused(value: bytes | N
         assert dict(letter.headers[:2]) == headers
         assert text_header(letter.headers, "__dlq.errors.offset") == str(placed.offset)
         assert (output.outcome, output.correlation_id) == ("refused", "c-1")
+        assert output.encoding == "json", "what its publisher can read at the least"
         assert output.error is not None and output.error.code == "invalid_record"
         assert output.request_id == derive(placed.timestamp, TOPICS.requests, 0, placed.offset)
         assert len(stand.ready()) == 1, "the good one behind it goes through"
