@@ -1,8 +1,13 @@
 """Kills, pauses, rebalances, lost acks, in any order: no record is lost, no commit runs ahead."""
 
 import asyncio
+import hashlib
+import os
 import random
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -145,3 +150,39 @@ def test_every_record_gets_its_output_and_every_commit_is_true(seed: int) -> Non
         await World(seed).run()
 
     virtual(main, seed)
+
+
+def history(seed: int) -> str:
+    """All that one seed has left in the log, as a hash."""
+
+    async def main() -> str:
+        world = World(seed)
+        await world.run()
+        digest = hashlib.sha256()
+        for at, partition in sorted(world.on.partitions.items()):
+            for record in partition.read(0, 1_000_000):
+                digest.update(repr((at, record)).encode())
+        digest.update(repr(sorted(world.on.group(GROUP).offsets.items())).encode())
+        digest.update(repr(asyncio.get_running_loop().time()).encode())
+        return digest.hexdigest()
+
+    return virtual(main, seed)
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_the_same_seed_leaves_the_same_log_whatever_the_process(seed: int) -> None:
+    code = f"from tests.pipeline.test_runner_faults import history; print(history({seed}))"
+    root = Path(__file__).parents[2]
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1] == history(seed) + "\n"
