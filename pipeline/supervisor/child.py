@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +39,9 @@ class Child:
     environment: Mapping[str, str] = field(default_factory=dict)
     changed: Callable[[], None] = lambda: None
     on_line: Callable[[str], None] | None = None  # its standard output, line by line
+    probe: Callable[[], Awaitable[None]] | None = (
+        None  # returns once it answers, for who says nothing
+    )
     state: str = "starting"
     http: str | None = None
     missing: dict[str, str] = field(default_factory=dict)
@@ -92,12 +95,24 @@ class Child:
             preexec_fn=_die_with_parent,
         )
         self.changed()
-        assert self.process.stdout is not None and self.process.stderr is not None
+        probing = asyncio.create_task(self._probe())
+        try:
+            await self._until_ended(self.process)
+        finally:
+            probing.cancel()
+
+    async def _probe(self) -> None:
+        if self.probe is not None:
+            await self.probe()
+            self.become("ready")
+
+    async def _until_ended(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None and process.stderr is not None
         await asyncio.gather(
-            self._pump(self.process.stdout, self.on_line),
-            self._pump(self.process.stderr, self._remember),
+            self._pump(process.stdout, self.on_line),
+            self._pump(process.stderr, self._remember),
         )
-        self.exit_code = await self.process.wait()
+        self.exit_code = await process.wait()
         self.log.write(f"--- {self.id} exited with {self.exit_code}\n".encode())
 
     async def _pump(

@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,10 +110,15 @@ class Supervisor:
         command, path = found
         path.unlink(missing_ok=True)
         self._say("starting the store")
-        child = self._child("store", "store", command)
-        answered = asyncio.ensure_future(_answers(str(path)))
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def probe() -> None:
+            await _answers(str(path))
+            if not answered.done():
+                answered.set_result(None)
+
+        child = self._child("store", "store", command, probe=probe)
         await self._first(answered, child, STORE_START)
-        child.become("ready")
         return f"unix://{path}"
 
     async def _first(self, sign: "asyncio.Future[Any]", child: Child, limit: float) -> None:
@@ -156,6 +161,7 @@ class Supervisor:
         child_id: str,
         command: list[str],
         on_line: Callable[[str], None] | None = None,
+        probe: Callable[[], Awaitable[None]] | None = None,
     ) -> Child:
         log = LogFile(self.plan.home.logs / f"{child_id}.log")
         environment = {

@@ -51,9 +51,8 @@ async def follow(http: httpx.AsyncClient, base: str, request_id: str) -> list[di
                             continue
                         if "data" in event:
                             kind = event.get("event", "message")
-                            events.append(
-                                {"event": kind, "id": event.get("id"), **json.loads(event["data"])}
-                            )
+                            said = json.loads(event["data"])
+                            events.append({**said, "event": kind, "frame": event.get("id")})
                             last = event.get("id", last)
                         if event.get("event") == "done":
                             return events
@@ -122,7 +121,7 @@ def check_stream(request_id: str, events: list[dict[str, Any]]) -> None:
     )
     assert text == done["choices"][0]["text"], request_id
     assert done["usage"]["completion_tokens"] == TOKENS
-    ids = [e["id"] for e in events if e["id"]]
+    ids = [e["frame"] for e in events if e["frame"]]
     assert len(set(ids)) == len(ids), "a frame came twice"
 
 
