@@ -11,6 +11,7 @@ import msgspec
 from pipeline.log import Outgoing, Record, TopicPartition
 from pipeline.member import Member, new_epoch
 from pipeline.memory import MemoryCluster, MemoryLog
+from pipeline.presence import Presence
 from pipeline.settings import KafkaSettings, Settings, WorkerSettings
 from pipeline.simulation import VirtualClock, run_virtual
 from pipeline.topics import Topics
@@ -41,7 +42,17 @@ async def worker(member: Member) -> None:
     await work(member, inline=True)
 
 
-ROLES: dict[str, Role] = {"orchestration": orchestration, "delivery": delivery, "worker": worker}
+async def edge(member: Member) -> None:
+    """Only says that it lives."""
+    await Presence(member, await member.log.writer()).run()
+
+
+ROLES: dict[str, Role] = {
+    "orchestration": orchestration,
+    "delivery": delivery,
+    "worker": worker,
+    "edge": edge,
+}
 
 
 @dataclass(eq=False)
@@ -263,6 +274,17 @@ class Stand:
             elif isinstance(event, End) and fold.end() is Effect.CLOSED:
                 end = event
         return ids, end
+
+    def stream_opens(self, request_id: str) -> list[Open]:
+        """Every `open` of a worker in its slot."""
+        opens = []
+        for record in self.read(self.topics.tokens):
+            if record.key == request_id.encode() and header(record.headers, "type") == b"open/1":
+                event = decode_event(record.value)
+                assert isinstance(event, Open)
+                if not event.silent:
+                    opens.append(event)
+        return opens
 
     async def until(self, what: Callable[[], bool], limit: float = 120.0) -> None:
         """Wait for something that can be seen in the log."""
