@@ -171,7 +171,7 @@ class Supervisor:
             "HEADRACE_STORE_URL": self.store,
             "HEADRACE_SUPERVISED": "1",
         }
-        child = Child(role, child_id, command, log, environment, self._write_state, on_line)
+        child = Child(role, child_id, command, log, environment, self._write_state, on_line, probe)
         self.children.append(child)
         task = asyncio.create_task(child.keep())
         self._tasks.add(task)
