@@ -12,118 +12,18 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from kernels.model import Model, load_model
 from tests.flow.installation import MODEL_FILE, models_folder
 from tests.workers.fakes import ManualClock, Said, collect
 from tests.workers.prompts import mixed_jobs
-from workers.capacity import Policy
+from tests.workers.ways import PLAIN, Way, ways
 from workers.engine import TorchEngine
 from workers.job import Capacity, Job, Prefix
-from workers.model_runner import ModelRunner
 
 BLOCK = 16
 Answers = dict[tuple[str, int], Said]
-Need = Callable[[Capacity], int]
-
-
-class ForcedSwap(ModelRunner):
-    """Swaps always, or never, whichever would be cheaper."""
-
-    swaps = True
-
-    def swap_pays(self, blocks: int, tokens: int) -> bool:
-        return self.swaps
-
-
-class NoSwap(ForcedSwap):
-    swaps = False
-
-
-@dataclass
-class Way:
-    """A way to run jobs, and what it must have done to count."""
-
-    name: str
-    group: int = 64  # jobs that are handed in at once
-    blocks: int = 512
-    runner: type[ModelRunner] = NoSwap
-    warm: bool = False
-    preempt: bool = False
-    threads: int = 0
-    needs: tuple[tuple[str, Need], ...] = ()
-    options: tuple[tuple[str, Any], ...] = ()
-
-
-_PREEMPTED = ("preemptions", lambda c: c.preemptions)
-_PLAIN = (("prefix_cache", False), ("speculate", False))
-
-
-def _at_least(size: int) -> Need:
-    return lambda capacity: capacity.max_occupancy >= size
-
-
-def ways(count: int) -> list[Way]:
-    """All cells; `count` is how many prompts there are."""
-    company = [
-        Way(
-            f"batch of {size}",
-            group=size,
-            needs=(("occupancy", _at_least(min(size, count))),),
-            options=_PLAIN,
-        )
-        for size in (2, 4, 16, 64)
-    ]
-    chunks = [
-        Way(
-            f"prompts in chunks of {size}",
-            options=(*_PLAIN, ("max_batch_tokens", size), ("slots", 8)),
-        )
-        for size in (16, 64, 256)
-    ]
-    return [
-        *company,
-        *chunks,
-        Way("prompts whole", options=(*_PLAIN, ("max_batch_tokens", 4096))),
-        Way("prefix cache cold", options=(("speculate", False),)),
-        Way(
-            "prefix cache warm",
-            blocks=2048,
-            warm=True,
-            needs=(("cache hits", lambda c: c.cache_hit_tokens),),
-            options=(("speculate", False),),
-        ),
-        Way("preempted and computed again", preempt=True, needs=(_PREEMPTED,), options=_PLAIN),
-        Way(
-            "preempted, found in the prefix cache",
-            preempt=True,
-            needs=(_PREEMPTED, ("cache hits", lambda c: c.cache_hit_tokens)),
-            options=(("speculate", False),),
-        ),
-        Way(
-            "swapped out and in",
-            preempt=True,
-            runner=ForcedSwap,
-            needs=(("swaps", lambda c: c.swaps),),
-            options=_PLAIN,
-        ),
-        Way(
-            "too few blocks",
-            blocks=96,
-            needs=(_PREEMPTED,),
-            options=(("policy", Policy(first_guess=1, margin=0)), ("speculate", False)),
-        ),
-        Way(
-            "speculation",
-            group=2,
-            needs=(("accepted drafts", lambda c: c.accepted_drafts),),
-            options=(("prefix_cache", False),),
-        ),
-        Way("one thread", threads=1, group=8),
-        Way("two threads", threads=2, group=8),
-    ]
 
 
 class Exactness:
@@ -132,7 +32,7 @@ class Exactness:
     def __init__(self, model: Model, jobs: Sequence[Job], reload: Callable[[int], Model]) -> None:
         self._model, self._reload = model, reload
         self._jobs = list(jobs)
-        alone = Way("alone", group=1, blocks=256, options=_PLAIN)
+        alone = Way("alone", group=1, blocks=256, options=PLAIN)
         self.reference, _ = self._run(alone, self._jobs)
 
     def check(self, way: Way) -> list[str]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.workers.exactness import Exactness, Way, prepare, ways
+from tests.workers.exactness import Exactness, prepare
+from tests.workers.ways import Way, ways
 
 PROMPTS, TOKENS = 24, 24
 
