@@ -125,16 +125,15 @@ def test_a_request_that_kills_its_workers_ends_failed_and_its_neighbours_live() 
         stand.start("delivery")
         poison = stand.ready(10)
 
+        async def dies_at_its_open() -> None:
+            worker = stand.start("worker", "victim")
+            opens = len(stand.stream_opens(poison.request_id))
+            await stand.until(lambda: len(stand.stream_opens(poison.request_id)) > opens, 1000)
+            worker.kill()
+
         async def victims() -> None:
-            """Workers that die at the open of the poisonous one."""
             while True:
-                worker = stand.start("worker", "victim")
-                opens = len(stand.stream_opens(poison.request_id))
-                await stand.until(
-                    lambda: len(stand.stream_opens(poison.request_id)) > opens,
-                    1000,  # noqa: B023
-                )
-                worker.kill()
+                await dies_at_its_open()
 
         killer = asyncio.create_task(victims())
         await asyncio.sleep(3)
@@ -164,7 +163,11 @@ def test_progress_between_two_deaths_is_no_poison() -> None:
         for _ in range(4):
             worker = stand.start("worker", "w")
             said = len(stand.stream(request_id)[0])
-            await stand.until(lambda: len(stand.stream(request_id)[0]) > said)  # noqa: B023
+
+            def more(said: int = said) -> bool:
+                return len(stand.stream(request_id)[0]) > said
+
+            await stand.until(more)
             worker.kill()
         stand.start("worker", "w")
         await stand.ended()
