@@ -35,9 +35,9 @@ async def complete(edge: Edge, exchange: Exchange, route: Route) -> None:
 
 async def _stream(edge: Edge, exchange: Exchange, asked: Asked, ticket: Ticket) -> None:
     request = asked.request
-    frames = Frames(ticket.id, request.model, request.kind)
+    frames = Frames(ticket.id, request.model, request.kind, usage=asked.include_usage)
     feed = Feed(ticket.id, frames, edge.settings.stream_buffer, lagging=ticket.replayed)
-    async with edge.followed(feed):
+    async with edge.followed(feed, own=not ticket.replayed):
         exchange.on_gone(feed.leave)
         stream = edge.attachments.attach(
             ticket.id,
@@ -89,18 +89,21 @@ async def _verdict(
     feed: Feed,
     sent: "asyncio.Future[Placed] | None",
 ) -> None:
-    """Wait until the request was admitted, refused or has begun; then the status line may go out."""
+    """Wait until the request was admitted, refused or has begun; then the status line may go out.
+
+    Where nothing comes in time it was accepted and ingress is slow: 200, and a refusal is an event."""
+    wait = edge.settings.verdict_wait
+    timer = asyncio.get_running_loop().call_later(wait, feed.hurry)
     try:
-        async with asyncio.timeout(edge.settings.verdict_wait):
-            while not (feed.decided or feed.gone or feed.only_result):
-                if sent is not None and sent.done():
-                    acked(sent)
-                feed.wake.clear()
-                await feed.wake.wait()
-    except TimeoutError:
-        pass  # accepted, and ingress is slow: 200, and a refusal will be an event
+        while not (feed.decided or feed.gone or feed.only_result or feed.hurried):
+            if sent is not None and sent.done():
+                acked(sent)
+            feed.wake.clear()
+            await feed.wake.wait()
+    finally:
+        timer.cancel()
     if sent is not None and not feed.decided:
-        await acknowledged(edge, exchange, asked, sent, edge.settings.verdict_wait)
+        await acknowledged(edge, exchange, asked, sent, wait)
 
 
 async def _refused(edge: Edge, exchange: Exchange, feed: Feed) -> bool:
@@ -114,7 +117,7 @@ async def _refused(edge: Edge, exchange: Exchange, feed: Feed) -> bool:
 async def _whole(edge: Edge, exchange: Exchange, asked: Asked, ticket: Ticket) -> None:
     transcript = Transcript() if asked.request.logprobs else None
     feed = Feed(ticket.id, transcript, edge.settings.stream_buffer, lagging=ticket.replayed)
-    async with edge.followed(feed):
+    async with edge.followed(feed, own=not ticket.replayed):
         sent = await _send(edge, exchange, asked, ticket, feed)
         exchange.on_gone(feed.leave)
         if sent is not None:
@@ -145,13 +148,14 @@ async def _result(
                 await feed.wake.wait()
     except TimeoutError:
         raise Refusal("deadline_exceeded", "the deadline passed and nothing has ended it") from None
-    if feed.drained and feed.result is None:
+    if feed.result is not None:
+        return feed.result
+    if feed.drained:
         raise Refusal("draining", f"this edge is going away; {ticket.id} goes on", retry_after=1)
-    if feed.result is None:
-        edge.outbox.cancel(
-            ticket.id, "client_gone", exchange.tenant, asked.lane, exchange.correlation_id
-        )
-    return feed.result
+    edge.outbox.cancel(
+        ticket.id, "client_gone", exchange.tenant, asked.lane, exchange.correlation_id
+    )
+    return None
 
 
 async def _said(edge: Edge, feed: Feed) -> None:

@@ -26,7 +26,9 @@ class Asked(NamedTuple):
     stream: bool
     lane: str
     deadline: int  # ms epoch
-    hash: str  # of route and body, for the idempotency key
+    include_usage: bool
+    key: str | None  # Idempotency-Key
+    hash: str  # of route and body, where there is a key
 
 
 class Ticket(NamedTuple):
@@ -62,10 +64,12 @@ def authenticate(edge: Edge, exchange: Exchange) -> None:
 async def read(edge: Edge, exchange: Exchange, route: Route) -> Asked:
     """The body and the headers that go with it. Raises Refusal."""
     raw = await exchange.body()
-    request, stream, _ = parse_body(raw, route)
+    request, stream, include_usage = parse_body(raw, route)
+    key = checked_key(exchange.header(b"idempotency-key"))
     lane = TIER_LANES[request.service_tier]
     deadline = deadline_of(edge, exchange.header(b"x-request-deadline"), request, lane)
-    return Asked(request, stream, lane, deadline, hash_of(route, raw))
+    digest = "" if key is None else hash_of(route, raw)
+    return Asked(request, stream, lane, deadline, include_usage, key, digest)
 
 
 def deadline_of(edge: Edge, header: str | None, request: Request, lane: str) -> int:
@@ -91,13 +95,14 @@ async def admit(edge: Edge, exchange: Exchange, asked: Asked) -> Ticket:
     member = edge.member
     if member.draining.is_set():
         raise Refusal("draining", "this edge is going away; ask another", retry_after=1)
-    key = checked_key(exchange.header(b"idempotency-key"))
     now = member.clock.ms()
     edge.outbox.check()
     edge.admission.check(asked.lane, edge.sample(asked.lane))
     request_id = mint_into(now, member.chance, edge.tails.own, member.topics.tokens_partitions)
     own = Claim(request_id, asked.hash, asked.deadline)
-    claim = own if key is None else await edge.idempotency.claim(exchange.tenant, key, own)
+    claim = own
+    if asked.key is not None:
+        claim = await edge.idempotency.claim(exchange.tenant, asked.key, own)
     replayed = claim.id != request_id
     exchange.name(claim.id)
     if replayed:

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,13 +12,12 @@ from pipeline.member import Member
 from pipeline.members import Members
 from pipeline.settings import EdgeSettings
 from pipeline.table import Table
-from schemas.errors import Refusal
 from schemas.models import Model
 
 from .admission import Admission, Sample, sample
 from .attachments import Attachments
 from .feeds import Feed, Feeds
-from .follow import Follower
+from .follow import Follower, no_broker
 from .idempotency import Idempotency
 from .outbox import Outbox
 from .tail import Tails
@@ -73,19 +71,33 @@ class Edge:
             self.samples[lane] = (now, latest)
         return latest
 
-    @asynccontextmanager
-    async def followed(self, feed: Feed) -> AsyncIterator[None]:
-        """The feed gets its request's records from now on. Raises Refusal."""
-        self.feeds.add(feed)
-        try:
-            release = await self.tails.follow(feed.request_id)
-        except LogUnavailable as error:
-            self.feeds.remove(feed)
-            raise Refusal("broker_unavailable", str(error), retry_after=2) from error
-        metrics.streams_open.set(len(self.feeds))
-        try:
-            yield
-        finally:
-            release()
-            self.feeds.remove(feed)
-            metrics.streams_open.set(len(self.feeds))
+    def followed(self, feed: Feed, *, own: bool = False) -> "Followed":
+        """The feed gets its request's records from now on. `own`: its id was minted into an own slot.
+        Raises Refusal."""
+        return Followed(self, feed, own)
+
+
+class Followed:
+    def __init__(self, edge: Edge, feed: Feed, own: bool) -> None:
+        self.edge = edge
+        self.feed = feed
+        self.own = own
+        self.release: Callable[[], None] | None = None
+
+    async def __aenter__(self) -> None:
+        self.edge.feeds.add(self.feed)
+        if not self.own:
+            try:
+                self.release = await self.edge.tails.follow(self.feed.request_id)
+            except BaseException as error:
+                self.edge.feeds.remove(self.feed)
+                if isinstance(error, LogUnavailable):
+                    raise no_broker(error) from error
+                raise
+        metrics.streams_open.inc()
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self.release is not None:
+            self.release()
+        self.edge.feeds.remove(self.feed)
+        metrics.streams_open.dec()

@@ -45,11 +45,13 @@ class Feed:
         self.decided = False  # admitted, a first chunk or the end was read
         self.end: tuple[int, End] | None = None  # with its offset
         self.ended_before = False  # its end is of the past: the result will not come by itself
-        self.result: Result | None = None
+        self._result: Result | None = None
+        self._raw_result: bytes | None = None  # most streams end without a look at it
         self.tenant: str | None = None
         self.seen = False  # the log knows the request
         self.gone = False  # the client left, or the edge drains
         self.drained = False
+        self.hurried = False  # the verdict was waited for long enough
         self.only_result = False  # the slot has forgotten it; the result is all there is
         self.ping = False
         self.busy = False  # something was sent since the last look of the pinger
@@ -57,6 +59,24 @@ class Feed:
         self._frames: list[bytes] = []
         self._size = 0
         self._pending: list[Record] | None = None  # while its past is read
+
+    @property
+    def has_result(self) -> bool:
+        return self._result is not None or self._raw_result is not None
+
+    @property
+    def result(self) -> Result | None:
+        if self._result is None and self._raw_result is not None:
+            try:
+                self._result = decode(self._raw_result, Result)
+            except Unreadable as error:  # a repeat may be better, or the look-up finds another
+                self._raw_result = None
+                logs.warn("unreadable", request_id=self.request_id, error=error)
+        return self._result
+
+    @result.setter
+    def result(self, result: Result | None) -> None:
+        self._result = result
 
     @property
     def full(self) -> bool:
@@ -81,7 +101,10 @@ class Feed:
         elif self.full or self.lagging:
             self.lagging = True
         else:
+            decided = self.decided
             self.apply(record)
+            if not self._frames and self.end is None and decided == self.decided:
+                return  # nothing for which to wake anybody
         self.wake.set()
 
     def apply(self, record: Record) -> None:
@@ -109,11 +132,12 @@ class Feed:
             self._frames.append(frames)
             self._size += len(frames)
 
-    def push_result(self, result: Result) -> None:
+    def push_result(self, value: bytes) -> None:
         """The record of an outcome may be repeated: the first is taken."""
-        if self.result is None:
-            self.result = result
-            self.wake.set()
+        if not self.has_result:
+            self._raw_result = value
+            if self.renderer is None or self.end is not None:
+                self.wake.set()
 
     def lag(self) -> None:
         """Records were missed: they have to be read from the log."""
@@ -138,6 +162,10 @@ class Feed:
         """This edge goes away; the stream can be resumed elsewhere."""
         self.drained = True
         self.leave()
+
+    def hurry(self) -> None:
+        self.hurried = True
+        self.wake.set()
 
     def leave(self) -> None:
         self.gone = True
@@ -174,13 +202,7 @@ class Feeds:
 
     def push_result(self, record: Record) -> None:
         """A record of `hr.results`."""
-        if record.key is None or (feeds := self.by_key.get(record.key)) is None:
+        if record.key is None or record.value is None:
             return
-        try:
-            result: Result = decode(record.value, Result)
-        except Unreadable as error:
-            metrics.unreadable.labels(record.topic).inc()
-            logs.warn("unreadable", topic=record.topic, offset=record.offset, error=error)
-            return
-        for feed in feeds:
-            feed.push_result(result)
+        for feed in self.by_key.get(record.key, ()):
+            feed.push_result(record.value)

@@ -111,31 +111,33 @@ class Follower:
 
     async def closing(self, feed: Feed, frames: Frames) -> bytes:
         """The last frames, with what the slot did not say."""
-        result = await self.result(feed)
         if feed.end is None:
+            result = await self.result(feed)
             # the native `done` says it all; OpenAI's framing has no word for that
             output = None
             if frames.framing == OPENAI:
                 output = await self.output(feed.request_id, result.output)
             return frames.close_without_slot(result, output)
         offset, end = feed.end
+        known = await self.result(feed) if frames.needs_result(end) else None
         output = None
         if frames.lacks_rest(end):
             output = await self.output(feed.request_id, end.output)
-        return frames.close(offset, end, result, output)
+        return frames.close(offset, end, known, output)
 
     async def result(self, feed: Feed) -> Result:
         """The result of a request whose `end` was read. Raises Refusal when it cannot be found."""
         try:
             async with asyncio.timeout(0 if feed.ended_before else RESULT_WAIT):
-                while feed.result is None:
+                while not feed.has_result:
                     feed.wake.clear()
                     await feed.wake.wait()
         except TimeoutError:
-            feed.result = await self.find_result(feed.request_id)
-        if feed.result is None:
+            pass
+        result = feed.result or await self.find_result(feed.request_id)
+        if result is None:
             raise Refusal("internal_error", f"the result of {feed.request_id} is not in the log")
-        return feed.result
+        return result
 
     async def find_result(self, request_id: str) -> Result | None:
         """From `hr.results`, from the request's birth on. Raises Refusal."""

@@ -36,7 +36,7 @@ class Frames:
     model: str
     kind: str  # chat | text
     framing: str = OPENAI
-    usage: bool | None = None  # None: as the request asked, which its result says
+    usage: bool | None = None  # whether a usage chunk was asked for; None: its result says
     fold: SlotFold = field(default_factory=SlotFold)
     after: tuple[int, int] = (-1, 0)
     cursor_seq: int = -1
@@ -67,8 +67,9 @@ class Frames:
             return b""
         return self._frames(offset, bodies)
 
-    def close(self, offset: int, end: End, result: Result, output: Output | None) -> bytes:
-        """The last frames. `output`: the ledger record at `end.output`, where `lacks_rest` says so."""
+    def close(self, offset: int, end: End, result: Result | None, output: Output | None) -> bytes:
+        """The last frames. `result` where `needs_result` says so; `output`: the ledger record at
+        `end.output`, where `lacks_rest` does."""
         bodies = [] if output is None else self._rest(output)
         if self.fold.end() is not Effect.CLOSED:
             return b""
@@ -79,6 +80,10 @@ class Frames:
         bodies = [] if output is None else self._rest(output)
         self.fold.end()
         return b"".join(self._frame(b"", body) for body in bodies + self._closing(result))
+
+    def needs_result(self, end: End) -> bool:
+        """Whether its last frames say what only the result knows."""
+        return self.framing == NATIVE or self.usage is not False or end.outcome != "completed"
 
     def lacks_rest(self, end: End) -> bool:
         """Whether the output said more than the slot: cached answers have no chunks at all."""
@@ -131,7 +136,9 @@ class Frames:
             bodies += self._chunk(rest, self.fold.seq)
         return bodies
 
-    def _closing(self, result: Result) -> list[Body]:
+    def _closing(self, result: Result | None) -> list[Body]:
+        if result is None:
+            return [("", b""), ("", b"[DONE]")]
         if self.framing == NATIVE:
             return [("done", _json(result))]
         if result.outcome != "completed":

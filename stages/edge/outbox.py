@@ -20,18 +20,19 @@ from pipeline.member import Member
 from schemas.codec import encode, headers_of, tag_of
 from schemas.control import Attach, Detach
 from schemas.errors import Refusal
+from schemas.ids import birth
 from schemas.ledger import Cancel
 from schemas.request import Request
 
 PENDING_LIMIT = 2_000  # unacknowledged records: beyond it the broker is as good as away
+TURN = 10  # ms: about a produce request's way to the broker and back
 AWAY_RETRY = 2  # s
 
 
 class Outbox:
-    def __init__(self, member: Member, urgent: Writer, bulk: Writer) -> None:
+    def __init__(self, member: Member, urgent: Writer) -> None:
         self.member = member
-        self.urgent = urgent  # requests, cancels
-        self.bulk = bulk  # attachments, status
+        self.urgent = urgent
 
     def check(self) -> None:
         """Raises Refusal while records pile up."""
@@ -52,7 +53,7 @@ class Outbox:
         traceparent: str | None,
         tracestate: str | None,
     ) -> "asyncio.Future[Placed]":
-        """The request, keyed by its id, so that any edge finds it before ingress has read it."""
+        """The request, where any edge finds it before ingress has read it."""
         headers = headers_of(
             "request/1",
             request_id=request_id,
@@ -63,10 +64,16 @@ class Outbox:
             traceparent=traceparent,
             tracestate=tracestate,
         )
-        record = Outgoing(
-            self.member.topics.requests, encode(request), request_id.encode(), headers=headers
+        topics = self.member.topics
+        return self.urgent.send(
+            Outgoing(
+                topics.requests,
+                encode(request),
+                request_id.encode(),
+                partition=door_of(request_id, topics.requests_partitions),
+                headers=headers,
+            )
         )
-        return self.urgent.send(record)
 
     async def acknowledged(self, sent: "asyncio.Future[Placed]", waited: float = 0.0) -> bool:
         """Whether the record was acked within the limit, of which `waited` seconds are over; False:
@@ -117,10 +124,16 @@ class Outbox:
         """One partition is one order for all of them."""
         headers = headers_of(tag_of(record), request_id=record.request_id)
         key = record.request_id.encode()
-        sent = self.bulk.send(
+        sent = self.urgent.send(  # with the request it goes in one packet
             Outgoing(self.member.topics.control, encode(record), key, partition=0, headers=headers)
         )
         sent.add_done_callback(_report)
+
+
+def door_of(request_id: str, partitions: int) -> int:
+    """The partition of `hr.requests` into which an edge puts a request: by the time of its birth, so that
+    those of one moment are one batch and cost one append, and the partitions take turns."""
+    return birth(request_id) // TURN % partitions
 
 
 def acked(sent: "asyncio.Future[Placed]") -> bool:

@@ -29,7 +29,7 @@ async def run(member: Member) -> None:
     """Serve until `draining` is set and what is open has ended, or its time is over."""
     urgent = await member.log.writer("edge")
     bulk = await member.log.writer("edge-bulk")
-    edge = assemble(member, Outbox(member, urgent, bulk))
+    edge = assemble(member, Outbox(member, urgent))
     presence = Presence(member, bulk, lambda: {"slots": edge.tails.slots})
     server = Server(App(edge), member.settings.edge)
     await edge.tails.shared.open()

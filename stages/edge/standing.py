@@ -20,6 +20,7 @@ from schemas.work import Ready
 from .edge import Edge
 from .feeds import Feed
 from .follow import CLOCK_SKEW, guarded, over_budget, since
+from .outbox import door_of
 
 READY_GROUP = "hr.orchestration.ready"  # under it orchestration commits what it has leased
 
@@ -200,8 +201,14 @@ async def _waiting(edge: Edge, request_id: str) -> Standing | None:
             return Standing(
                 request_id, ready.tenant, lane, ready.model, ready.kind, ready.correlation_id
             )
-    at = TopicPartition(topics.requests, partition_of(request_id, topics.requests_partitions))
-    record = await _find(edge, at, request_id)
+    count = topics.requests_partitions
+    record = None
+    for place in {
+        door_of(request_id, count),
+        partition_of(request_id, count),
+    }:  # ours, or by its key
+        at = TopicPartition(topics.requests, place)
+        record = record or await _find(edge, at, request_id)
     if record is None or record.value is None:
         return None
     try:
