@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from .log import Outgoing, Placed, TopicPartition
 
 BATCH_BYTES = 131_072  # fewer, larger requests gain nothing beyond it (measured with 32 KB records)
+BACKOFF = (0.1, 0.2, 0.5, 1.0)  # s before what failed is tried again
 BATCH_RECORDS = 2_000  # a batch is built in the event loop: about 10 ms of it
 
 
@@ -54,7 +55,9 @@ class PartitionQueue:
     resting: bool = False  # between a failure and the next try
     failures: int = 0
     singly: int = 0  # records to be sent one by one, to find the one that is refused
-    deadline: asyncio.TimerHandle | None = None
+    ack: "asyncio.Future[Ack] | None" = None  # of the flight
+    launched: float = 0.0  # loop time of the flight
+    retry: asyncio.TimerHandle | None = None
 
     @property
     def idle(self) -> bool:

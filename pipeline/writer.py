@@ -9,12 +9,9 @@ import asyncio
 import logging
 from collections import deque
 
-from schemas.ids import partition_of
-
-from .batches import Ack, Entry, PartitionQueue, Transport, size_of
+from .batches import BACKOFF, Ack, Entry, PartitionQueue, Transport, size_of
 from .log import (
     Clock,
-    LogError,
     LogUnavailable,
     NotAuthorized,
     Outgoing,
@@ -23,13 +20,14 @@ from .log import (
     TopicPartition,
     UnknownTopic,
 )
+from .router import Router
 
 logger = logging.getLogger(__name__)
 
 PENDING_RECORDS = 20_000  # beyond either, room() waits
 PENDING_BYTES = 64 << 20
+WATCH = 5.0  # s between two looks at what is under way
 SEND_LIMIT = 25.0  # s; a transport gives up by itself after 20, so beyond it it is wedged
-BACKOFF = (0.1, 0.2, 0.5, 1.0)  # s before a failed batch is sent again
 CLOSE_GRACE = 2.0  # s that close() waits for acks
 
 
@@ -43,11 +41,10 @@ class OrderedWriter:
         self._loop = asyncio.get_running_loop()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._ready: list[PartitionQueue] = []
-        self._counts: dict[str, int] = {}  # topic → partitions
-        self._unrouted: dict[str, list[Entry]] = {}  # topic → records until its count is known
-        self._lookups: set[asyncio.Task[None]] = set()
+        self._router = Router(transport.partitions, self._enqueue, self._fail)
         self._waiters: list[asyncio.Future[None]] = []
-        self._number = self._turn = self._records = self._bytes = 0
+        self._watch: asyncio.TimerHandle | None = None
+        self._number = self._records = self._bytes = 0
         self._pumping = self._closed = False
 
     @property
@@ -80,7 +77,7 @@ class OrderedWriter:
         self._number += 1
         self._records += 1
         self._bytes += size
-        self._route(Entry(record, future, size, self._number, self._loop.time()))
+        self._router.route(Entry(record, future, size, self._number, self._loop.time()))
         return future
 
     async def room(self) -> None:
@@ -101,11 +98,12 @@ class OrderedWriter:
     def abandon(self) -> None:
         """The process is gone: nothing is sent any more, and no future is ever resolved."""
         self._closed = True
-        for task in self._lookups:
-            task.cancel()
+        self._router.stop()
         for queue in self._queues.values():
-            if queue.deadline is not None:
-                queue.deadline.cancel()
+            if queue.retry is not None:
+                queue.retry.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
 
     async def close(self) -> None:
         """Waits a little for acks, then fails what has none."""
@@ -118,54 +116,6 @@ class OrderedWriter:
         self.abandon()
         self._fail(self._unacked(), LogUnavailable("the writer was closed before an ack"))
         await self._transport.close()
-
-    # where a record goes
-
-    def _route(self, entry: Entry) -> None:
-        record = entry.record
-        count = self._counts.get(record.topic)
-        unrouted = self._unrouted.get(record.topic)
-        if unrouted is not None:
-            unrouted.append(entry)  # behind those that wait for the same answer
-            return
-        if count is None or (record.partition is not None and record.partition >= count):
-            self._unrouted[record.topic] = [entry]
-            task = self._loop.create_task(self._look_up(record.topic))
-            self._lookups.add(task)
-            task.add_done_callback(self._lookups.discard)
-            return
-        self._enqueue(TopicPartition(record.topic, self._choose(record, count)), entry)
-
-    def _choose(self, record: Outgoing, count: int) -> int:
-        if record.partition is not None:
-            return record.partition
-        if record.key is not None:
-            return partition_of(record.key, count)
-        self._turn += 1
-        return self._turn % count
-
-    async def _look_up(self, topic: str) -> None:
-        """Ask how many partitions a topic has, then route what waited for it."""
-        tries = 0
-        while True:
-            try:
-                count = await self._transport.partitions(topic)
-                break
-            except LogUnavailable as error:
-                logger.warning("partitions of %s: %s; trying again", topic, error)
-                await asyncio.sleep(BACKOFF[min(tries, len(BACKOFF) - 1)])
-                tries += 1
-            except LogError as error:
-                self._fail(self._unrouted.pop(topic), error)
-                return
-        self._counts[topic] = count
-        for entry in self._unrouted.pop(topic):
-            partition = entry.record.partition
-            if partition is not None and not 0 <= partition < count:
-                gone = UnknownTopic(f"{topic} has {count} partitions, no {partition}")
-                self._fail([entry], gone)
-            else:
-                self._route(entry)
 
     def _enqueue(self, at: TopicPartition, entry: Entry) -> None:
         queue = self._queues.get(at)
@@ -193,12 +143,23 @@ class OrderedWriter:
     def _launch(self, queue: PartitionQueue) -> None:
         queue.flight = queue.take()
         ack = self._transport.append(queue.at, [entry.record for entry in queue.flight])
-        queue.deadline = self._loop.call_later(SEND_LIMIT, _give_up, ack)
+        queue.ack, queue.launched = ack, self._loop.time()
+        if self._watch is None:
+            self._watch = self._loop.call_later(WATCH, self._look_after)
         ack.add_done_callback(lambda done: self._settle(queue, done))
 
+    def _look_after(self) -> None:
+        """One timer for all that is under way: one per batch would cost as much as the batch."""
+        self._watch = None
+        late = self._loop.time() - SEND_LIMIT
+        flying = [queue for queue in self._queues.values() if queue.flight]
+        for queue in flying:
+            if queue.launched <= late and queue.ack is not None and not queue.ack.done():
+                queue.ack.set_exception(LogUnavailable(f"no answer within {SEND_LIMIT} s"))
+        if flying:
+            self._watch = self._loop.call_later(WATCH, self._look_after)
+
     def _settle(self, queue: PartitionQueue, done: "asyncio.Future[Ack]") -> None:
-        if queue.deadline is not None:
-            queue.deadline.cancel()
         error = done.exception() if not done.cancelled() else LogUnavailable("the send was stopped")
         if self._closed:
             return
@@ -209,7 +170,7 @@ class OrderedWriter:
             len(batch) == 1 and not isinstance(error, LogUnavailable)
         ):
             queue.singly = max(0, queue.singly - len(batch))
-            self._counts.pop(queue.at.topic, None)  # it may come back with another shape
+            self._router.forget(queue.at.topic)  # it may come back with another shape
             self._fail(batch, error)
         elif isinstance(error, LogUnavailable):
             self._rest(queue, batch, error)
@@ -241,7 +202,7 @@ class OrderedWriter:
             logger.warning(
                 "%s[%d]: %d records unacked, sending them again: %s", *queue.at, len(batch), error
             )
-        queue.deadline = self._loop.call_later(delay, self._again, queue)
+        queue.retry = self._loop.call_later(delay, self._again, queue)
 
     def _again(self, queue: PartitionQueue) -> None:
         queue.resting = False
@@ -258,15 +219,14 @@ class OrderedWriter:
         self._tell()
 
     def _unacked(self) -> list[Entry]:
-        found = [entry for waiting in self._unrouted.values() for entry in waiting]
+        found = self._router.take()
         for queue in self._queues.values():
             found += [*queue.flight, *queue.waiting]
             queue.flight, queue.waiting = [], deque()
-        self._unrouted = {}
         return found
 
     def _oldest(self) -> Entry | None:
-        heads = [waiting[0] for waiting in self._unrouted.values() if waiting]
+        heads = self._router.heads()
         heads += [entry for queue in self._queues.values() if (entry := queue.oldest())]
         return min(heads, key=lambda entry: entry.number, default=None)
 
@@ -280,8 +240,3 @@ class OrderedWriter:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-
-def _give_up(ack: "asyncio.Future[Ack]") -> None:
-    if not ack.done():
-        ack.set_exception(LogUnavailable(f"no answer within {SEND_LIMIT} s"))

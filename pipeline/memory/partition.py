@@ -32,7 +32,7 @@ class Partition:
 
     def wake(self) -> None:
         for reader in self.readers:
-            reader.wake()
+            reader.notice(self)
 
     def read(self, offset: int, limit: int) -> list[Record]:
         """Up to `limit` records from `offset` on. Raises OffsetGone."""

@@ -16,10 +16,12 @@ class MemoryReader:
         self.log = log
         self._loop = asyncio.get_running_loop()
         self._positions: dict[TopicPartition, int] = {}
-        self._partitions: list[Partition] = []
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._fresh: dict[Partition, None] = {}  # those that may hold something new, in turn
         self._ends: dict[TopicPartition, int] = {}
         self._waiter: asyncio.Future[None] | None = None
-        self._turn = 0  # the partition to begin with, so that none starves
+        self._deadline = 0.0  # loop time at which the present wait ends
+        self._timer: asyncio.TimerHandle | None = None  # one for many waits: timers cost most
         self._closed = False
         self.place(positions)
 
@@ -31,8 +33,8 @@ class MemoryReader:
         if records or timeout <= 0:
             return records
         deadline = self._loop.time() + timeout
-        while not records and (left := deadline - self._loop.time()) > 0:
-            await self._wait(left)
+        while not records and self._loop.time() < deadline:
+            await self._wait(deadline)
             if line.impeded:
                 await line.gate()
             records = self._take(max_records)
@@ -43,7 +45,7 @@ class MemoryReader:
 
     def seek(self, at: TopicPartition, offset: int) -> None:
         self._positions[at] = offset
-        self.wake()
+        self.notice(self._partitions[at])
 
     def end_seen(self, at: TopicPartition) -> int | None:
         return self._ends.get(at)
@@ -55,13 +57,19 @@ class MemoryReader:
 
     def place(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read exactly these partitions from now on."""
-        for partition in self._partitions:
+        for partition in self._partitions.values():
             partition.readers.pop(self, None)
         self._positions = dict(positions)
         self._ends = {}
-        self._partitions = [self.log.cluster.partition(at) for at in positions]
-        for partition in self._partitions:
+        self._partitions = {at: self.log.cluster.partition(at) for at in positions}
+        self._fresh = dict.fromkeys(self._partitions.values())
+        for partition in self._partitions.values():
             partition.readers[self] = None
+        self.wake()
+
+    def notice(self, partition: "Partition") -> None:
+        """Something is new there."""
+        self._fresh[partition] = None
         self.wake()
 
     def wake(self) -> None:
@@ -72,29 +80,41 @@ class MemoryReader:
         if self._closed:
             raise LogUnavailable("the reader is closed")
         found: list[Record] = []
-        count = len(self._partitions)
-        for step in range(count):
-            partition = self._partitions[(self._turn + step) % count]
+        for partition in list(self._fresh):
             if not partition.available:
                 continue
-            offset = self._positions[partition.at]
-            self._ends[partition.at] = partition.end
-            if offset == partition.end:
-                continue
-            records = partition.read(offset, limit - len(found))
-            # beyond compacted holes at the end there is nothing to read, and still a position
-            self._positions[partition.at] = records[-1].offset + 1 if records else partition.end
-            found += records
+            at = partition.at
+            self._ends[at] = partition.end
+            if self._positions[at] != partition.end:
+                records = partition.read(self._positions[at], limit - len(found))
+                # beyond compacted holes at the end there is nothing to read, and still a position
+                self._positions[at] = records[-1].offset + 1 if records else partition.end
+                found += records
+            del self._fresh[partition]
+            if self._positions[at] < partition.end:
+                self._fresh[partition] = None  # behind the others, so that none starves
             if len(found) >= limit:
-                self._turn = (self._turn + step + 1) % count
                 break
         return found
 
-    async def _wait(self, timeout: float) -> None:
+    async def _wait(self, deadline: float) -> None:
+        self._deadline = deadline
         self._waiter = self._loop.create_future()
-        timer = self._loop.call_later(timeout, self.wake)
+        if self._timer is not None and self._timer.when() > deadline:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline, self._ring)
         try:
             await self._waiter
         finally:
-            timer.cancel()
             self._waiter = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._loop.time() < self._deadline:  # it was set for an earlier wait
+            self._timer = self._loop.call_at(self._deadline, self._ring)
+        else:
+            self.wake()
