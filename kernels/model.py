@@ -18,7 +18,8 @@ from kernels.layers import LayerWeights, read_layer, read_model
 from kernels.llama import TorchLlama
 from kernels.native.build import library
 from kernels.native.llama import NativeLlama, fits
-from kernels.vocabulary import Vocabulary, vocabulary_of
+from kernels.safetensors import SafetensorsWeights, read_json, weight_files
+from kernels.vocabulary import Vocabulary, load_vocabulary, vocabulary_of
 from kernels.weights import GGUFWeights, WeightSource, check_sha256, sha256_of
 
 PLANS = ("exact", "fast", "reference")
@@ -86,9 +87,10 @@ def load_model(
     profile = devices.profile(device)
     if not path.exists():
         raise ModelFileError(path, "does not exist")
-    revision = sha256_of(path, progress)
+    files = list(weight_files(path))
+    revision = sha256_of(files, progress)
     check_sha256(path, revision, sha256)
-    size = path.stat().st_size
+    size = sum(file.stat().st_size for file in files)
     if size > profile.memory:
         raise ModelTooLargeError(
             path, f"{size >> 20} MiB of weights, {profile.memory >> 20} MiB of memory"
@@ -142,6 +144,13 @@ def _layers(
 
 
 def _open(path: Path) -> tuple[ModelConfig, WeightSource, Vocabulary]:
+    """Configuration, weights and vocabulary of a GGUF file, a safetensors file or a folder."""
+    if path.is_dir() or path.suffix == ".safetensors":
+        folder = path if path.is_dir() else path.parent
+        values = read_json(folder / "config.json")
+        config = configs.from_huggingface(folder / "config.json", values)
+        tied = bool(values.get("tie_word_embeddings", False))
+        return config, SafetensorsWeights(path, tied=tied), load_vocabulary(path)
     file = GGUFFile(path)
     config = configs.from_gguf(path, file.metadata)
     vocabulary = vocabulary_of(file)

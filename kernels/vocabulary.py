@@ -12,6 +12,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
+from kernels.bytelevel import piece_bytes
 from kernels.errors import VocabularyError
 from kernels.gguf import GGUFFile
 from kernels.pretokenizers import PRE_TOKENIZERS
@@ -102,7 +103,7 @@ class Vocabulary:
             piece = self._tokenizer.id_to_token(token_id) if token_id >= 0 else None
             if piece is None:
                 raise IndexError(f"token id {token_id} is outside the vocabulary of {self._size}")
-            known = self._bytes[token_id] = _piece_bytes(piece)
+            known = self._bytes[token_id] = piece_bytes(piece)
         return known
 
     def token_id(self, piece: str) -> int | None:
@@ -237,20 +238,3 @@ def _token_id(path: Path, meta: dict[str, Any], key: str, size: int) -> int | No
 def _alternation(control: Iterable[str]) -> re.Pattern[str] | None:
     longest_first = sorted(control, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """The byte that each character of a byte-level token stands for (GPT-2's table)."""
-    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [b for b in range(256) if b not in set(shown)]
-    table = {chr(b): b for b in shown}
-    return table | {chr(256 + i): b for i, b in enumerate(hidden)}
-
-
-_ALPHABET = _byte_alphabet()
-
-
-def _piece_bytes(piece: str) -> bytes:
-    if all(char in _ALPHABET for char in piece):
-        return bytes(_ALPHABET[char] for char in piece)
-    return piece.encode()  # an added token, stored as plain text

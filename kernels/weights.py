@@ -5,7 +5,7 @@ an operator packs them, so loading holds one copy.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -116,19 +116,20 @@ def _shaped(source: WeightSource, name: str, shape: tuple[int, ...]) -> Weight:
 _PIECE = 8 << 20  # bytes hashed between two reports of progress
 
 
-def sha256_of(path: Path, progress: Callable[[str, float], None] | None = None) -> str:
-    """The file's SHA-256 in hex. `progress` gets ("verify", share done)."""
+def sha256_of(files: Sequence[Path], progress: Callable[[str, float], None] | None = None) -> str:
+    """SHA-256 of the files' bytes one after the other, in hex. `progress`: ("verify", share)."""
     digest = hashlib.sha256()
-    try:
-        size = path.stat().st_size or 1
-        done = 0
-        for piece in _pieces(path):
-            digest.update(piece)
-            done += len(piece)
-            if progress:
-                progress("verify", done / size)
-    except OSError as error:
-        raise ModelFileError(path, f"cannot be read: {error}") from error
+    done = 0
+    for path in files:
+        try:
+            size = sum(file.stat().st_size for file in files) or 1
+            for piece in _pieces(path):
+                digest.update(piece)
+                done += len(piece)
+                if progress:
+                    progress("verify", done / size)
+        except OSError as error:
+            raise ModelFileError(path, f"cannot be read: {error}") from error
     return digest.hexdigest()
 
 

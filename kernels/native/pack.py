@@ -164,7 +164,8 @@ def _pack4(q: Array) -> Bytes:
     """[blocks, 16, K] -> [blocks, K / 32, 256], two quads of a column in each run of bytes."""
     split = q.reshape(q.shape[0], COLUMNS, -1, 4, 2, 4)  # block, column, group, pair, odd, input
     packed = split[..., 0, :] | (split[..., 1, :] << 4)  # block, column, group, pair, input
-    return packed.transpose(0, 2, 3, 1, 4).reshape(q.shape[0], -1, 4 * COLUMNS * 4)
+    bytes_: Bytes = packed.transpose(0, 2, 3, 1, 4).reshape(q.shape[0], -1, 4 * COLUMNS * 4)
+    return bytes_
 
 
 def _pack8(q: Array, scale: Array, rows: int) -> Bytes:
