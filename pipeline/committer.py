@@ -158,6 +158,14 @@ class Committer:
         tracker.done(offset)
         self._dirty.set()
 
+    def behind(self) -> int:
+        """Records behind the ends that were last seen, in the assigned partitions."""
+        if self.reader is None:
+            return 0
+        owned = [at for at in self.reader.assignment() if at in self.trackers]
+        ends = {at: self.reader.end_seen(at) or 0 for at in owned}
+        return sum(max(0, end - self.trackers[at].next) for at, end in ends.items())
+
     def touch(self) -> None:
         """Something is to be committed at the next interval."""
         self._dirty.set()

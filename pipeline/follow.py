@@ -14,6 +14,7 @@ from .committer import Committer
 from .log import GroupReader, LogUnavailable, NotOwner, Record, TopicPartition
 from .member import Member
 from .tracker import Tracker
+from .watchdog import Watchdog
 
 SOON = 0.05  # s until a rebalance under way is looked at again
 RETRY = 0.5  # s between tries while no broker answers
@@ -51,7 +52,8 @@ class Follow(Generic[P]):
         before each poll: backpressure, of a writer for instance."""
         self.member = member
         self.topic = topic
-        self.group = group
+        self.group = self.name = group
+        self.blocked = False  # waits for room on purpose
         self.parts: dict[int, P] = {}
         self._room = room
         self._begin, self._take, self._drop, self._changed = begin, take, drop, changed
@@ -92,20 +94,29 @@ class Follow(Generic[P]):
             name=self.group,
         )
         self.committer.reader = reader
-        commits = asyncio.create_task(self.committer.run())
+        watchdog = Watchdog(self.member.log.admin, readers=[self])
         try:
-            while True:
-                try:
-                    await self._step(reader)
-                except NotOwner:
-                    await asyncio.sleep(SOON)  # a rebalance while it was settled
-                except LogUnavailable as error:
-                    logs.warn("follow", topic=self.topic, group=self.group, error=error)
-                    await asyncio.sleep(RETRY)
+            async with asyncio.TaskGroup() as tasks:
+                for beside in (self.committer, watchdog):
+                    tasks.create_task(beside.run())
+                await self._go_on(reader)
         finally:
-            commits.cancel()
             await self.committer.commit(clean=True)
             await reader.close()
+
+    async def _go_on(self, reader: GroupReader) -> None:
+        while True:
+            try:
+                await self._step(reader)
+            except NotOwner:
+                await asyncio.sleep(SOON)  # a rebalance while it was settled
+            except LogUnavailable as error:
+                logs.warn("follow", topic=self.topic, group=self.group, error=error)
+                await asyncio.sleep(RETRY)
+
+    def oldest(self, now: float) -> float:
+        """Nothing is ever at work here: a fold takes what it reads at once."""
+        return 0.0
 
     # the life of an assignment
 
@@ -154,7 +165,9 @@ class Follow(Generic[P]):
         if self._generation != self.committer.generation and reader.assignment():
             await self._settle()
         if self._room is not None:
+            self.blocked = True
             await self._room()
+            self.blocked = False
         records = await reader.poll()
         unsettled = [record for record in records if record.partition not in self.parts]
         if unsettled:

@@ -74,6 +74,12 @@ class RecordsInHand:
         """Seconds that the oldest record has been at work."""
         return max((now - item.began for item in self.working), default=0.0)
 
+    def measure(self) -> None:
+        """Gauges that cost nothing until somebody scrapes them."""
+        loop = asyncio.get_running_loop()
+        metrics.records_in_hand.labels(self.name).set_function(lambda: len(self.working))
+        metrics.oldest_record.labels(self.name).set_function(lambda: self.oldest(loop.time()))
+
     def start(self, item: InHand) -> None:
         assert self._tasks is not None, "not open"
         self.working[item] = self._tasks.create_task(self._work(item))

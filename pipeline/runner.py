@@ -88,13 +88,14 @@ class Runner:
         assert self.committer.reader is not None, "the runner does not run"
         return self.committer.reader
 
-    def lag(self) -> int:
-        """Records behind the ends that were last seen, in the assigned partitions."""
-        reader = self.committer.reader
-        owned = reader.assignment() if reader else ()
-        trackers = self.committer.trackers
-        ends = {at: reader.end_seen(at) or 0 for at in owned if at in trackers} if reader else {}
-        return sum(max(0, end - trackers[at].next) for at, end in ends.items())
+    @property
+    def blocked(self) -> bool:
+        """As much is in hand as may be: nothing more is read."""
+        return self.in_hand.free() <= 0
+
+    def oldest(self, now: float) -> float:
+        """Seconds that the oldest record has been at work; held ones do not count."""
+        return self.in_hand.oldest(now)
 
     def release(self, at: TopicPartition, offset: int) -> None:
         """A held record is complete after all. Unknown ones are of an earlier assignment: no matter."""
@@ -122,7 +123,7 @@ class Runner:
             async with asyncio.TaskGroup() as tasks:
                 self.in_hand.open(tasks, writer)
                 poll = tasks.create_task(self._poll())
-                watchdog = Watchdog(member.log.admin, runners=[self], writers=[writer])
+                watchdog = Watchdog(member.log.admin, readers=[self], writers=[writer])
                 parts = (self.committer, self.in_hand, watchdog)
                 beside = [tasks.create_task(part.run()) for part in parts]
                 await member.draining.wait()
@@ -152,20 +153,18 @@ class Runner:
                 task.cancel()
 
     def _measure(self) -> None:
-        """Gauges that cost nothing until somebody scrapes them."""
-        loop, hand = asyncio.get_running_loop(), self.in_hand
-        metrics.records_in_hand.labels(self.name).set_function(lambda: len(hand.working))
-        metrics.oldest_record.labels(self.name).set_function(lambda: hand.oldest(loop.time()))
+        """The lag costs nothing until somebody scrapes it."""
         lane = self.topics[0].rpartition(".")[2]
         gauge = metrics.stage_lag.labels(self.topics[0], lane if lane in LANES else "")
-        gauge.set_function(self.lag)
+        gauge.set_function(self.committer.behind)
+        self.in_hand.measure()
 
     # the poll task
 
     async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
         while not self.member.draining.is_set():
-            if self.in_hand.free() <= 0 and not await self._wait_for_room():
+            if self.blocked and not await self._wait_for_room():
                 continue
             try:
                 records = await self.reader.poll(max(1, self.in_hand.free()), IDLE)

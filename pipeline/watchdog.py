@@ -7,13 +7,11 @@ elsewhere for a fault of ours: a stop is only called that while the broker answe
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from . import logs, metrics
+from .committer import Committer
 from .log import Admin, LogError, TopicPartition, Writer
-
-if TYPE_CHECKING:
-    from .runner import Runner
 
 EVERY = 5.0  # s between looks
 ANSWER = 10.0  # s in which a broker that is there answers
@@ -69,6 +67,20 @@ class Progress:
         return now - since
 
 
+class Reading(Protocol):
+    """Who reads a group's partitions: a Runner, a Follow."""
+
+    name: str
+    committer: Committer
+
+    @property
+    def blocked(self) -> bool:
+        """Nothing is read now, on purpose: as much is in hand as may be."""
+
+    def oldest(self, now: float) -> float:
+        """Seconds that the oldest record has been at work."""
+
+
 def names_no_record(error: BaseException) -> bool:
     """Whether a process ends for reasons that no record in hand has given: then the next life need not
     take its records one by one."""
@@ -84,12 +96,12 @@ class Watchdog:
         self,
         admin: Admin,
         *,
-        runners: "Sequence[Runner]" = (),
+        readers: Sequence[Reading] = (),
         writers: Sequence[Writer] = (),
         limits: Limits | None = None,
     ) -> None:
         self.admin = admin
-        self.runners = list(runners)
+        self.readers = list(readers)
         self.writers = list(writers)
         self.limits = limits or Limits()
         self._stalls = 0
@@ -119,22 +131,22 @@ class Watchdog:
 
     async def look(self, now: float) -> None:
         """One look at everything. Raises Stuck."""
-        for runner in self.runners:
-            self._look_at_record(runner, now)
-            await self._look_at_positions(runner, now)
+        for one in self.readers:
+            self._look_at_record(one, now)
+            await self._look_at_positions(one, now)
         await self._look_at_sends(now)
 
-    def _look_at_record(self, runner: "Runner", now: float) -> None:
-        age = runner.in_hand.oldest(now)
+    def _look_at_record(self, one: Reading, now: float) -> None:
+        age = one.oldest(now)
         if age > self.limits.record and not self._unacked(now):
-            raise RecordStuck(f"stage {runner.name} has had a record in hand for {age:.0f} s")
+            raise RecordStuck(f"stage {one.name} has had a record in hand for {age:.0f} s")
 
-    async def _look_at_positions(self, runner: "Runner", now: float) -> None:
-        reader = runner.committer.reader
-        if reader is None or runner.in_hand.free() <= 0:
+    async def _look_at_positions(self, one: Reading, now: float) -> None:
+        reader = one.committer.reader
+        if reader is None or one.blocked:
             self._progress.since.clear()
             return
-        trackers = runner.committer.trackers
+        trackers = one.committer.trackers
         places = {
             at: trackers[at].next if at in trackers else -1 for at in sorted(reader.assignment())
         }

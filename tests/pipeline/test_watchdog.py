@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.follow import Follow
 from pipeline.log import Outgoing, Record, TopicPartition
 from pipeline.memory import Fate
 from pipeline.runner import Runner
 from pipeline.stage import Context, Emit
+from pipeline.tracker import Tracker
 from pipeline.watchdog import LoopStalled, PositionStuck, RecordStuck, SendStuck, Watchdog
 
 from .stand import GROUP, IN, OUT, cluster, member, values, virtual, write
@@ -185,5 +187,38 @@ def test_a_marker_at_the_end_of_a_partition_is_nothing_to_read() -> None:
         run.member.log.admin.end_offsets = ends
         await asyncio.sleep(600)
         assert not task.done()
+
+    virtual(main)
+
+
+def test_a_fold_that_stands_still_ends_its_process_and_one_that_waits_for_room_does_not() -> None:
+    class Part:
+        def __init__(self, tracker: Tracker) -> None:
+            self.tracker = tracker
+            self.target: int | None = None
+            self.active = False
+
+    async def begin(at: TopicPartition, tracker: Tracker) -> Part:
+        return Part(tracker)
+
+    async def main() -> None:
+        on = cluster()
+        await write(on, b"a")
+        room = asyncio.Event()
+        room.set()
+
+        async def wait() -> None:
+            await room.wait()
+
+        follow: Any = Follow(member(on), IN, GROUP, begin=begin, take=lambda _: None, room=wait)
+        task = asyncio.create_task(follow.run())
+        await asyncio.sleep(5)
+        room.clear()
+        await write(on, b"b")
+        await asyncio.sleep(600)
+        assert not task.done()
+        follow.committer.reader._take = lambda limit: []
+        room.set()
+        await end_of(task, PositionStuck, r"in\[0\] stands at 1 of 2")
 
     virtual(main)
