@@ -36,15 +36,14 @@ class KafkaAdmin:
         ]
         if not wanted:
             return
-        names = ", ".join(topic.name for topic in wanted)
 
         async def create() -> None:
             client = await self._clients.admin()
             response = await client.create_topics(wanted)
             _check_created(response.topic_errors)
 
-        await self._clients.ask(f"creating {names}", create)
-        await self._clients.ask(f"waiting for {names}", lambda: self._await_leaders(wanted))
+        await self._clients.ask("creating topics", create)
+        await self._clients.ask("waiting for leaders", lambda: self._await_leaders(wanted))
 
     async def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicSpec]:
         described = {topic["topic"]: topic for topic in await self._metadata()}
@@ -210,7 +209,7 @@ def _check_created(errors: Iterable[tuple[Any, ...]]) -> None:
             failed.append((name, kind, str(rest[0]) if rest else ""))
     if forbidden:
         raise kafka.TopicAuthorizationFailedError(
-            f"the right Create is missing for {', '.join(forbidden)}"
+            f"the right Create is missing for {', '.join(sorted(forbidden))}"
         )
     for name, kind, why in failed:
         raise kind(f"{name}: {why}")

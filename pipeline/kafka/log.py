@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer
 
-from ..log import Clock, Listener, LogError, LogUnavailable, TopicPartition
+from ..log import Clock, Listener, LogError, TopicPartition
 from ..settings import KafkaSettings
 from ..writer import OrderedWriter
 from . import options
 from .admin import KafkaAdmin
 from .group import KafkaGroupReader
+from .knock import knock
 from .noise import quieten
 from .reader import KafkaReader
 from .writer import ProducerTransport
@@ -31,11 +32,8 @@ async def connect(
     """Raises LogUnavailable when no broker answers within `wait` s, NotAuthorized when none lets us in."""
     log = KafkaLog(settings, clock, client_id=client_id)
     try:
-        async with asyncio.timeout(wait):
-            await log.admin.counts()
-    except TimeoutError as error:
-        await log.close()
-        raise LogUnavailable(f"no broker at {settings.bootstrap} within {wait} s") from error
+        await knock({**options.common(settings), "client_id": client_id}, wait)
+        await log.admin.counts()
     except LogError:
         await log.close()
         raise

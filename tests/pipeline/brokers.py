@@ -51,9 +51,12 @@ class ApacheKafka:
     port: int
     brokers: int = 1
     bootstrap: str = ""
+    properties: tuple[str, ...] = ()  # key=value of server.properties
 
     def start(self) -> None:
         arguments = ["--port", str(self.port), "--brokers", str(self.brokers)]
+        for each in self.properties:
+            arguments += ["--set", each]
         self.bootstrap = self._call("start", *arguments).strip()
 
     def stop(self) -> None:
@@ -77,11 +80,14 @@ class ApacheKafka:
 
 
 @contextmanager
-def apache_kafka(directory: Path, brokers: int = 1) -> Iterator[ApacheKafka]:
+def apache_kafka(
+    directory: Path, brokers: int = 1, properties: tuple[str, ...] = ()
+) -> Iterator[ApacheKafka]:
     home = os.environ.get("KAFKA_HOME")
     if not home:
         missing("KAFKA_HOME is not set: Apache Kafka's launcher is not there")
     cluster = ApacheKafka(Path(home) / "kafka", directory, free_port(2 * brokers), brokers)
+    cluster.properties = properties
     cluster.start()
     try:
         yield cluster
