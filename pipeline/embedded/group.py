@@ -12,21 +12,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipeline.embedded.errors import Code, Refused
-from pipeline.embedded.member import Joined, Joining, Member, State, is_open, refuse
+from pipeline.embedded.member import (
+    Joined,
+    Joining,
+    Member,
+    State,
+    elected_protocol,
+    is_open,
+    refuse,
+)
+from pipeline.embedded.roster import Roster
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class Group(Roster):
     """A group of consumers that share partitions."""
 
     id: str
     state: State = State.EMPTY
     generation: int = 0
-    protocol_type: str = ""
     protocol: str = ""
-    leader: str = ""
-    members: dict[str, Member] = field(default_factory=dict)
-    instances: dict[str, str] = field(default_factory=dict)  # static instance → member
     pending: dict[str, float] = field(default_factory=dict)  # ids given out → loop time they end
     _timer: asyncio.TimerHandle | None = None  # ends the rebalance, or the wait for syncs
 
@@ -34,7 +39,7 @@ class Group:
 
     async def join(self, joining: Joining) -> Joined:
         """Join or join again; returns when the rebalance is complete. Raises `Refused`."""
-        self._check_protocols(joining)
+        self.check_protocols(joining)
         if not joining.member:
             if joining.instance is not None and joining.instance in self.instances:
                 return await self._replace(self.instances[joining.instance], joining)
@@ -58,20 +63,6 @@ class Group:
         id = f"{prefix}-{uuid.uuid4()}"
         self.pending[id] = asyncio.get_running_loop().time() + joining.session_timeout
         return Refused(Code.member_id_required, id)
-
-    def _check_protocols(self, joining: Joining) -> None:
-        common = set(joining.protocols)
-        for member in self.members.values():
-            if member.id != joining.member:
-                common &= set(member.protocols)
-        if (
-            not joining.protocol_type
-            or not common
-            or (self.members and joining.protocol_type != self.protocol_type)
-        ):
-            raise Refused(
-                Code.inconsistent_group_protocol, "no assignor that all members of the group know"
-            )
 
     def _admit(self, id: str, joining: Joining) -> Member:
         member = Member(
@@ -138,7 +129,7 @@ class Group:
         late = [each for each in self.members.values() if not is_open(each.joining)]
         for member in late:
             if member.instance is None:
-                self._forget(member)
+                self.forget(member)
         self.generation += 1
         if not self.members:
             self._become_empty()
@@ -149,7 +140,7 @@ class Group:
             return
         if self.leader not in {member.id for member in there}:
             self.leader = there[0].id
-        self.protocol = self._elect_protocol()
+        self.protocol = elected_protocol(self.members.values())
         self.state = State.COMPLETING
         for member in there:
             self.touch(member)
@@ -157,15 +148,6 @@ class Group:
             member.joining.set_result(self._joined(member))
             member.joining = None
         self._restart_timer(self._expire_unsynced)
-
-    def _elect_protocol(self) -> str:
-        """The assignor that most members prefer, of those that all know."""
-        common = set.intersection(*(set(member.protocols) for member in self.members.values()))
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            choice = next(name for name in member.protocols if name in common)
-            votes[choice] = votes.get(choice, 0) + 1
-        return max(votes, key=lambda name: votes[name])
 
     def _joined(self, member: Member) -> Joined:
         members = tuple(self.members.values()) if member.id == self.leader else ()
@@ -216,20 +198,10 @@ class Group:
 
     def remove(self, member: Member) -> None:
         """Take a member out, and let the others share what it had."""
-        self._forget(member)
+        self.forget(member)
         if self.state in (State.STABLE, State.COMPLETING):
             self._prepare()
         self._complete_if_all_joined()
-
-    def _forget(self, member: Member) -> None:
-        gone = Refused(Code.unknown_member_id, "the member was removed")
-        refuse(member.joining, gone)
-        refuse(member.syncing, gone)
-        self.members.pop(member.id, None)
-        if member.instance is not None and self.instances.get(member.instance) == member.id:
-            del self.instances[member.instance]
-        if self.leader == member.id:
-            self.leader = next(iter(self.members), "")
 
     # --- checks and timers ---
 
@@ -243,10 +215,6 @@ class Group:
         if generation is not None and generation != self.generation:
             raise Refused(Code.illegal_generation, f"the group is at {self.generation}")
         return member
-
-    def touch(self, member: Member) -> None:
-        """Its session starts anew."""
-        member.deadline = asyncio.get_running_loop().time() + member.session_timeout
 
     def expire(self, now: float) -> None:
         """Remove members whose session is over; who waits for an answer is alive."""
@@ -262,7 +230,7 @@ class Group:
         """Members that joined and never asked for their assignment hold up the others."""
         for member in list(self.members.values()):
             if not is_open(member.syncing):
-                self._forget(member)
+                self.forget(member)
         self._prepare()
         self._complete_if_all_joined()
 

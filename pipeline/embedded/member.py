@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,3 +74,10 @@ def refuse(future: asyncio.Future[Joined] | asyncio.Future[bytes] | None, refuse
     """Answer an open request with an error."""
     if future is not None and not future.done():
         future.set_exception(refused)
+
+
+def elected_protocol(members: Collection[Member]) -> str:
+    """The assignor that most members prefer, of those that all know."""
+    common = set.intersection(*(set(member.protocols) for member in members))
+    votes = Counter(next(name for name in member.protocols if name in common) for member in members)
+    return votes.most_common(1)[0][0]

@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pipeline.embedded.batch import Header, records, stamped
+from pipeline.embedded.batch import LEADER_EPOCH, Header, records, stamped
 from pipeline.embedded.configs import TopicConfig
 from pipeline.embedded.errors import Code, Refused
 from pipeline.embedded.producers import Window, admit, advanced
@@ -148,6 +148,11 @@ class Partition:
             raise Refused(
                 Code.offset_out_of_range, f"offset {offset} is not within {self.start}..{self.end}"
             )
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Raises `Refused` for an epoch that a client cannot have from here; -1 is none."""
+        if epoch > LEADER_EPOCH:
+            raise Refused(Code.unknown_leader_epoch, f"leader epoch {epoch} is ahead")
 
     def offset_at(self, db: sqlite3.Connection, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record that is not older than `timestamp` (ms)."""

@@ -16,7 +16,7 @@ from pipeline.embedded.errors import StartError, StorageError
 T = TypeVar("T")
 
 DATA_VERSION = 1
-_CHECK_SECONDS = 0.2  # of a start go to the integrity check; a large file is checked in part
+_CHECK_SECONDS = 0.2  # CPU time of a start for the integrity check: a large file's first part
 _CHECKPOINT_BYTES = 4 << 20  # WAL size at which a checkpoint pays
 _WAL_LIMIT_BYTES = 64 << 20  # WAL size at which writes wait for the checkpoint
 
@@ -230,11 +230,11 @@ def _opened(path: Path, fsync: bool) -> sqlite3.Connection:
 
 def _damage(db: sqlite3.Connection) -> str | None:
     """What the integrity check finds wrong in the time it has, or None."""
-    deadline = time.monotonic() + _CHECK_SECONDS
-    db.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+    deadline = time.process_time() + _CHECK_SECONDS
+    db.set_progress_handler(lambda: time.process_time() > deadline, 10_000)
     try:
         (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
-        return None if found == "ok" else str(found)
+        return None if found == "ok" else " ".join(found.split())
     except sqlite3.OperationalError as error:
         if "interrupted" in str(error):
             return None

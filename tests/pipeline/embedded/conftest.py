@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.embedded import store
+from pipeline.embedded import store, upkeep
 from pipeline.embedded.server import serve
 
 
@@ -23,8 +23,7 @@ class Inside:
     connections: list[sqlite3.Connection] = field(default_factory=list)
 
     def room(self, pages: int) -> None:
-        for connection in self.connections:
-            connection.execute(f"PRAGMA max_page_count = {pages}")
+        self.connections[0].execute(f"PRAGMA max_page_count = {pages}")  # the one that writes
 
 
 @pytest.fixture
@@ -38,6 +37,7 @@ async def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         return connection
 
     monkeypatch.setattr(store, "_connected", watched)
+    monkeypatch.setattr(upkeep, "_INTERVAL", 0.02)
     ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(serve(tmp_path, port=0, ready=ready.set_result))
     broker.bootstrap = f"127.0.0.1:{await asyncio.wait_for(ready, 20)}"

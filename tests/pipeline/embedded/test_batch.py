@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from pipeline.embedded.batch import Limits, check, read_header, rebuilt, records, stamped
 from pipeline.embedded.errors import Code, Refused
-from tests.pipeline.embedded.wire import batch
+from tests.pipeline.embedded.wire import NOW, batch
 
-NOW = 1_700_000_000_000
 LIMITS = Limits(1 << 20, 1 << 20, 2**62, 3_600_000, append_time=False, keys_required=False)
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 

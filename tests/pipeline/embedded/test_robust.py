@@ -13,7 +13,7 @@ import pytest
 
 from tests.pipeline.brokers import EmbeddedBroker
 from tests.pipeline.embedded.conftest import Inside
-from tests.pipeline.embedded.scene import SECOND, create, fetch, offsets, produce, records_of
+from tests.pipeline.embedded.scene import SECOND, T0, create, fetch, offsets, produce, records_of
 from tests.pipeline.embedded.wire import KEYS, Closed, Wire, batch
 
 
@@ -149,12 +149,12 @@ async def test_a_client_that_goes_away_in_a_long_poll_leaves_nothing_behind(
 async def test_a_full_disk_refuses_writes_and_goes_on_when_there_is_room(inside: Inside) -> None:
     async with await Wire.connect(inside.bootstrap) as wire:
         await create(wire, "full", partitions=2)
-        await produce(wire, "full", batch((None, b"first")))
+        await produce(wire, "full", batch((None, b"first"), timestamp=T0))
         inside.room(60)
         codes = set()
         acked = 1
         for _ in range(60):
-            answer = await produce(wire, "full", batch((None, os.urandom(10_000))))
+            answer = await produce(wire, "full", batch((None, os.urandom(10_000)), timestamp=T0))
             code = answer.responses[0].partition_responses[0].error_code
             codes.add(code.name)
             acked += code == 0
@@ -162,7 +162,7 @@ async def test_a_full_disk_refuses_writes_and_goes_on_when_there_is_room(inside:
         assert (await offsets(wire, "full", -1)).topics[0].partitions[0].offset == acked
         assert len(records_of(await fetch(wire, "full", 0, most=4 << 20, partition_max=4 << 20)))
         inside.room(1_000_000)
-        answer = await produce(wire, "full", batch((None, b"room again")))
+        answer = await produce(wire, "full", batch((None, b"room again"), timestamp=T0))
         assert answer.responses[0].partition_responses[0].base_offset == acked
 
 
@@ -170,7 +170,7 @@ async def test_when_old_records_are_deleted_a_full_disk_has_room_again(inside: I
     async with await Wire.connect(inside.bootstrap) as wire:
         await create(wire, "full")
         inside.room(100)
-        big = batch((None, os.urandom(10_000)))
+        big = batch((None, os.urandom(10_000)), timestamp=T0)
         while (await produce(wire, "full", big)).responses[0].partition_responses[
             0
         ].error_code == 0:

@@ -6,6 +6,7 @@ import asyncio
 import io
 import itertools
 import struct
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from kio.serial import entity_reader, entity_writer
 
 from pipeline.embedded.protocol import APIS, entity_of, filler
 
+NOW = int(time.time() * 1000)  # ms; young enough for any retention
 KEYS = {api.name: key for key, api in APIS.items()}
 
 
@@ -100,7 +102,7 @@ class Wire:
 
 def batch(
     *records: tuple[bytes | None, bytes | None],
-    timestamp: int = 1_700_000_000_000,
+    timestamp: int = NOW,
     compression: int = 0,
     producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytes:
