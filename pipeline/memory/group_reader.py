@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .connection import MemoryLog
     from .group import Group
 
-LISTENER_LIMIT = 2.0  # s that a callback may take; it only keeps books
+LISTENER_LIMIT = 5.0  # s; callbacks keep to 2 themselves, but the whole group waits for them
 T = TypeVar("T")
 
 
