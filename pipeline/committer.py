@@ -30,6 +30,7 @@ class Committer:
         span: int | None,
         keep: bool = True,
         keep_map: bool = True,
+        one_by_one: bool = True,  # after a death; False: a fold reads in order in any case
         on_assigned: Hook | None = None,
         on_revoked: Hook | None = None,
     ) -> None:
@@ -39,6 +40,7 @@ class Committer:
         self.span = span
         self.keep = keep
         self.keep_map = keep_map
+        self.one_by_one = one_by_one
         self.generation = 0  # counts assignments: what was polled under an earlier one is stale
         self.trackers: dict[TopicPartition, Tracker] = {}  # of the assignment, once settled
         self.careful: dict[TopicPartition, int] = {}  # taken one by one below this offset
@@ -122,7 +124,8 @@ class Committer:
             self.alarm(at, commit.offset, start if commit.offset < start else end)
             return Tracker(start, span=self.span, keep_map=self.keep_map)
         tracker = Tracker.restore(commit, span=self.span, keep_map=self.keep_map)
-        if commit.metadata and not tracker.notes.clean and commit.offset < end:
+        died = bool(commit.metadata) and not tracker.notes.clean
+        if self.one_by_one and died and commit.offset < end:
             self.careful[at] = min(end, commit.offset + CAREFUL)
             logs.warn(
                 "careful_start",

@@ -63,6 +63,7 @@ class Follow(Generic[P]):
             interval=member.settings.runner.commit_interval,
             span=None,  # a fold begins at its oldest open record, however far back
             keep_map=False,
+            one_by_one=False,
             on_assigned=self._assigned,
             on_revoked=self._revoked,
         )

@@ -22,6 +22,7 @@ from .watchdog import Watchdog, names_no_record
 
 IDLE = 1.0  # s that an idle poll waits: also how late it notices a drain
 POLL_AT_LEAST = 600.0  # s: a group member that never polls is put out of its group
+DRAIN_SHARE = 0.8  # of the drain limit: the rest is for the last commit and the farewell
 DEFAULT_SPAN = -1  # as the settings say
 
 
@@ -143,7 +144,7 @@ class Runner:
     async def _drain(self, poll: "asyncio.Task[None]") -> None:
         self.in_hand.room.set()
         try:
-            async with asyncio.timeout(self.member.settings.runner.drain_limit):
+            async with asyncio.timeout(DRAIN_SHARE * self.member.settings.runner.drain_limit):
                 await asyncio.wait([poll])
                 await self.in_hand.drain()
         except TimeoutError:

@@ -438,7 +438,7 @@ def test_a_drain_has_a_limit() -> None:
         assert await committed(on) == 0
         return asyncio.get_running_loop().time()
 
-    assert virtual(main) == pytest.approx(28, abs=1)
+    assert virtual(main) == pytest.approx(3 + 0.8 * 25, abs=1)
 
 
 def test_a_record_that_kills_the_process_is_a_dead_letter_after_its_third_time() -> None:
