@@ -118,7 +118,7 @@ class ThreadDriver(_Crank):
         self._wake = threading.Condition()
         self._commands: list[Command] = []
         self._paused = self._closing = False
-        self._behind = 0  # steps that the loop has not taken yet
+        self.behind = 0  # steps that the loop has not taken yet
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -146,7 +146,7 @@ class ThreadDriver(_Crank):
 
     def _said(self, events: list[Event], capacity: Capacity, busy: bool) -> None:
         with self._wake:
-            self._behind -= 1
+            self.behind -= 1
             self._wake.notify()
         super()._said(events, capacity, busy)
 
@@ -186,12 +186,12 @@ class ThreadDriver(_Crank):
                     return True
         events = engine.step()
         with self._wake:
-            self._behind += 1
+            self.behind += 1
         self._tell(self._said, events, engine.capacity(), engine.has_work())
         return True
 
     def _may_step(self, engine: Engine) -> bool:
-        return not self._paused and self._behind < BACKLOG and engine.has_work()
+        return not self._paused and self.behind < BACKLOG and engine.has_work()
 
     def _tell(self, say: Callable[..., object], *args: object) -> None:
         if not self._loop.is_closed():
