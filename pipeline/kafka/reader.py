@@ -46,6 +46,8 @@ class KafkaReader:
         await asyncio.sleep(0)  # the client's tasks must have begun before they can be stopped
 
     async def poll(self, max_records: int = 500, timeout: float = 0.5) -> list[Record]:
+        if max_records < 1:
+            raise ValueError(f"a poll for {max_records} records")
         if self.closed:
             raise LogUnavailable("the reader is closed")
         began = self._loop.time()
@@ -65,6 +67,8 @@ class KafkaReader:
             with translated("stepping over a batch"):
                 await self._rewind()
                 batches = await step_over(self._consumer, error, max_records)
+        except kafka.ConsumerStoppedError as error:
+            raise LogUnavailable("the reader is closed") from error
         except (kafka.KafkaError, OSError) as error:
             raise translate(error, "polling") from error
         finally:

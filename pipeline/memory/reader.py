@@ -26,6 +26,8 @@ class MemoryReader:
         self.place(positions)
 
     async def poll(self, max_records: int = 500, timeout: float = 0.5) -> list[Record]:
+        if max_records < 1:
+            raise ValueError(f"a poll for {max_records} records")
         line = self.log.line
         if line.impeded:
             await line.gate()

@@ -200,6 +200,25 @@ class LogContract:
         await write(log, Outgoing(name, b"v"))
         assert [each.value for each in await read(reader, 1)] == [b"v"]
 
+    async def test_closing_a_reader_ends_its_poll(self, log: Log) -> None:
+        name = await topic(log)
+        reader = await log.reader({TopicPartition(name, 0): "end"})
+        polls = [asyncio.create_task(reader.poll(10, LIMIT))]
+        await asyncio.sleep(0.05)
+        await reader.close()
+        (outcome,) = await asyncio.wait_for(
+            asyncio.gather(*polls, return_exceptions=True), LIMIT / 2
+        )
+        assert outcome == [] or isinstance(outcome, LogUnavailable)
+        with pytest.raises(LogUnavailable):
+            await reader.poll(10, 0.1)
+
+    async def test_a_poll_for_nothing_is_a_mistake(self, log: Log) -> None:
+        name = await topic(log)
+        reader = await log.reader({TopicPartition(name, 0): "start"})
+        with pytest.raises(ValueError, match="0 records"):
+            await reader.poll(0)
+
     # what is refused
 
     async def test_an_offset_beyond_the_end_is_gone_and_says_what_is_there(self, log: Log) -> None:
