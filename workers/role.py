@@ -8,6 +8,7 @@ from pipeline.member import Fatal, Member
 from pipeline.members import Members
 from pipeline.presence import Presence
 from pipeline.table import Table
+from pipeline.watchdog import Watchdog
 from schemas.codec import decode
 from schemas.models import Model
 from schemas.work import Order
@@ -100,6 +101,7 @@ class Worker:
             self._inbox.run(),
             self._presence.run(),
             self._heartbeat.watch(),
+            Watchdog(log.admin, writers=[self._tokens, self._ledger]).run(),
             self._until_engine_dies(),
             self._until_a_run_fails(),
         )

@@ -8,6 +8,8 @@ import pytest
 from pipeline.member import Fatal
 from schemas.ledger import Output, Released
 from tests.workers.stand import TOPICS, Stand, answer, listed, status, virtual, words, worker
+from workers.driver import InlineDriver
+from workers.heartbeat import EngineStuck
 from workers.null import NullEngine
 from workers.runner import DeviceLost
 
@@ -100,3 +102,21 @@ def test_a_worker_whose_device_is_lost_gives_its_work_back_and_exits_with_70(
     with pytest.raises(Fatal) as fatal:
         virtual(main)
     assert fatal.value.exit_code == 70
+
+
+def test_a_step_that_never_ends_is_told_and_then_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        stand = Stand(null_rate=10)
+        await stand.begin()
+        async with worker(stand) as member:
+            monkeypatch.setattr(InlineDriver, "_said", lambda *given: None)  # no step comes back
+            await stand.send(stand.order(member))
+            await stand.until(lambda: "engine" in member.missing)
+            assert not member.ready
+            await asyncio.sleep(120)
+
+    with pytest.raises(ExceptionGroup) as group:
+        virtual(main)
+    assert group.value.subgroup(EngineStuck) is not None
