@@ -7,8 +7,10 @@ is one uniform number through the inverse CDF in the order of token ids.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from kernels.philox import uniform
@@ -16,7 +18,6 @@ from kernels.philox import uniform
 TOP_LOGPROBS = 20  # the interface's most; always this many are ranked, so k never changes a tie
 _GREEDY_BELOW = 1e-5  # a temperature under which division would overflow
 _PART = 256  # tokens of the vocabulary that are summed up together
-_NUCLEUS = 1024  # most probable tokens looked at before a row is sorted whole
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -172,25 +173,34 @@ def _keep_top_k(scaled: torch.Tensor, params: Sequence[DrawParams]) -> torch.Ten
 
 def _keep_top_p(probs: torch.Tensor, params: Sequence[DrawParams]) -> torch.Tensor:
     """The smallest set of the most probable tokens whose mass reaches top_p, with its ties."""
-    wanted = torch.tensor([min(p.top_p, 1.0) for p in params], dtype=torch.float64)
-    wanted = wanted.to(probs.device) * probs.sum(-1, dtype=torch.float64)
-    width = min(_NUCLEUS, probs.shape[-1])
-    limit = _nucleus_limit(probs.topk(width, dim=-1).values, wanted)
-    for r in torch.isnan(limit).nonzero()[:, 0].tolist():  # a flat row: sort it whole
-        ranked = probs[r].sort(descending=True).values
-        limit[r] = _nucleus_limit(ranked[None], wanted[r : r + 1])[0].nan_to_num(0.0)
-    off = torch.tensor([p.top_p >= 1.0 for p in params], device=probs.device)
-    limit = torch.where(off, 0.0, limit)
+    share = torch.tensor([p.top_p for p in params], dtype=torch.float64, device=probs.device)
+    wanted = share * probs.sum(-1, dtype=torch.float64)
+    if probs.device.type == "cpu":
+        rows = zip(probs.numpy(), wanted.tolist(), params, strict=True)
+        least = [_least_of_nucleus(row, mass) if p.top_p < 1.0 else 0.0 for row, mass, p in rows]
+        limit = torch.tensor(least)
+    else:
+        ranked = probs.sort(descending=True).values
+        count = (ranked.cumsum(-1, dtype=torch.float64) < wanted[:, None]).sum(-1, keepdim=True)
+        limit = ranked.gather(1, count.clamp(max=ranked.shape[-1] - 1))[:, 0]
+        limit = torch.where(share < 1.0, limit, 0.0)
     return torch.where(probs >= limit[:, None], probs, 0.0)
 
 
-def _nucleus_limit(ranked: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """The least probability in the nucleus; NaN where `ranked` does not reach its mass."""
-    mass = ranked.cumsum(-1, dtype=torch.float64)
-    count = (mass < wanted[:, None]).sum(-1)  # tokens before the one that reaches it
-    inside = count < ranked.shape[-1]
-    limit = ranked.gather(1, count.clamp(max=ranked.shape[-1] - 1)[:, None])[:, 0]
-    return torch.where(inside, limit, torch.nan)
+def _least_of_nucleus(row: npt.NDArray[np.float32], wanted: float) -> float:
+    """The least probability in the nucleus of mass `wanted`.
+
+    Only tokens above a cut are sorted, and the cut falls until their mass suffices: sorting a whole
+    row of 49,152 takes fifty times as long.
+    """
+    cut = float(row.max()) / 64  # above it lies the nucleus of most rows
+    while not isnan(cut):  # a row of NaN is not drawn from
+        best = np.sort(row[row >= cut])[::-1]
+        mass = best.cumsum(dtype=np.float64)
+        if not cut or mass[-1] >= wanted:
+            return float(best[min(int(np.searchsorted(mass, wanted)), len(best) - 1)])
+        cut = cut / 64 if cut > 1e-9 else 0.0  # below 1e-9 a whole vocabulary weighs nothing
+    return 0.0
 
 
 def _rank(
