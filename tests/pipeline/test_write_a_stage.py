@@ -1,7 +1,9 @@
 """The page docs/write-a-stage.md is true: its stage runs as shown, on the memory log and on a broker."""
 
 import asyncio
+import os
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -114,4 +116,53 @@ async def test_it_runs_on_the_embedded_broker(embedded_broker: EmbeddedBroker) -
     settings = KafkaSettings(bootstrap=embedded_broker.bootstrap)
     log = await connect(settings, WallClock(), client_id="test")
     check(*await bills_of(log, RESULTS, bootstrap=embedded_broker.bootstrap))
+    await log.close()
+
+
+async def test_a_kill_loses_nothing_and_the_next_life_goes_on_at_once(
+    embedded_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    count = 300
+    code = re.findall(r"```python\n(.*?)```", PAGE, re.S)[0]
+    where = f'bootstrap="{embedded_broker.bootstrap}", id="bill-1", name="killed"'
+    code = code.replace('topics=["hr.results"]', f'topics=["killed.results"], {where}')
+    code = code.replace('"bills"', '"killed.bills"')
+    file = tmp_path / "bill.py"
+    file.write_text(code)
+    settings = KafkaSettings(bootstrap=embedded_broker.bootstrap)
+    log = await connect(settings, WallClock(), client_id="test")
+    await log.admin.create_topics([TopicSpec("killed.results", 4)])
+    bills = [TopicPartition("killed.bills", number) for number in range(4)]
+    await log.admin.create_topics([TopicSpec("killed.bills", 4)])
+    reader = await log.reader(dict.fromkeys(bills, "start"))
+    writer = await log.writer()
+    ids: set[bytes] = set()
+
+    async def life() -> asyncio.subprocess.Process:
+        root = str(Path(__file__).parents[2])
+        env = {**os.environ, "PYTHONPATH": root}
+        return await asyncio.create_subprocess_exec(sys.executable, str(file), env=env)
+
+    async def billed(enough: int) -> None:
+        async with asyncio.timeout(LIMIT):
+            while len(ids) < enough:
+                ids.update(record.key or b"" for record in await reader.poll())
+
+    def publish(first: int, last: int) -> None:
+        for number in range(first, last):
+            usage = Usage(total_tokens=number + 1)
+            result = Result(id=f"req_{number}", outcome="completed", tenant="a", usage=usage)
+            writer.send(Outgoing("killed.results", encode(result), key=b"%d" % number))
+
+    publish(0, count // 2)
+    first = await life()
+    await billed(10)
+    publish(count // 2, count)
+    first.kill()
+    await first.wait()
+    second = await life()
+    await billed(count)
+    second.terminate()
+    assert await asyncio.wait_for(second.wait(), LIMIT) == 0
+    assert ids == {b"req_%d" % number for number in range(count)}
     await log.close()
