@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka
 
 from ..batches import BATCH_BYTES, Ack
-from ..log import LogUnavailable, Outgoing, TopicPartition
+from ..log import LogError, LogUnavailable, Outgoing, TopicPartition
 from .errors import translate, translated
 from .stopping import stop
 
@@ -91,14 +91,18 @@ class ProducerTransport:
                 async with asyncio.timeout(POST_LIMIT):
                     await self._post(at, batch, ack)
             except (kafka.KafkaError, TimeoutError, OSError) as error:
-                self._strikes = STRIKES
-                if not ack.done():
-                    ack.set_exception(translate(error, f"sending to {at.topic}[{at.partition}]"))
+                told = translate(error, f"sending to {at.topic}[{at.partition}]")
+                if isinstance(told, LogUnavailable):
+                    self._strikes = STRIKES
+                _fail(ack, told)
+            except Exception as error:  # noqa: BLE001 - a record that cannot be built; the task goes on
+                _fail(ack, LogError(f"{at.topic}[{at.partition}] cannot be written: {error!r}"))
 
     async def _post(
         self, at: TopicPartition, batch: Sequence[Outgoing], ack: "asyncio.Future[Ack]"
     ) -> None:
         assert self._producer is not None
+        await self._know(at)
         builder = self._producer.create_batch()
         for record in batch:
             builder.append(
@@ -113,6 +117,14 @@ class ProducerTransport:
         delivery.add_done_callback(lambda done: self._settle(at, done, ack))
         ack.add_done_callback(self._judge)
 
+    async def _know(self, at: TopicPartition) -> None:
+        """The client refuses a partition that its metadata do not have: a topic may have grown."""
+        assert self._producer is not None
+        if at.partition not in await self._producer.partitions_for(at.topic):
+            await self._producer.client.force_metadata_update()
+            if at.partition not in await self._producer.partitions_for(at.topic):
+                raise kafka.LeaderNotAvailableError(f"{at.topic}[{at.partition}]")
+
     def _settle(
         self, at: TopicPartition, done: "asyncio.Future[Any]", ack: "asyncio.Future[Ack]"
     ) -> None:
@@ -125,7 +137,7 @@ class ProducerTransport:
             stamped = placed.timestamp_type == 1
             ack.set_result(Ack(placed.offset, placed.timestamp if stamped else None))
         elif isinstance(error, Exception):
-            ack.set_exception(translate(error, f"writing to {at.topic}[{at.partition}]"))
+            _fail(ack, translate(error, f"writing to {at.topic}[{at.partition}]"))
 
     def _judge(self, ack: "asyncio.Future[Ack]") -> None:
         if ack.cancelled():
@@ -151,3 +163,8 @@ class ProducerTransport:
         task = asyncio.create_task(stop(old.stop(), "producer"))
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
+
+
+def _fail(ack: "asyncio.Future[Ack]", error: LogError) -> None:
+    if not ack.done():
+        ack.set_exception(error)

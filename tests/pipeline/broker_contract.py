@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
 from pipeline.kafka import KafkaLog, connect, options
-from pipeline.log import Commit, LogUnavailable, Outgoing, TopicPartition
+from pipeline.log import Commit, LogError, LogUnavailable, Outgoing, Placed, TopicPartition
 from pipeline.settings import KafkaSettings
 from tests.pipeline.log_contract import LIMIT, LogContract, WallClock, read, topic, write
 
@@ -78,6 +79,25 @@ class BrokerContract(LogContract):
         await write(log, Outgoing(name, b"after"))
         assert [each.value for each in await read(reader, 1)] == [b"after"]
         assert [each.value for each in await read(group, 1)] == [b"after"]
+
+    async def test_a_topic_may_grow_under_a_writer(self, log: KafkaLog, broker: Broker) -> None:
+        name = await topic(log)
+        writer = await log.writer()
+        await writer.send(Outgoing(name, b"v"))
+        admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        await admin.start()
+        await admin.create_partitions({name: NewPartitions(3)})
+        await admin.close()
+        placed = await asyncio.wait_for(writer.send(Outgoing(name, b"v", partition=2)), LIMIT)
+        assert (placed.partition, placed.offset) == (2, 0)
+
+    async def test_a_value_that_is_no_bytes_fails_alone(self, log: KafkaLog) -> None:
+        name = await topic(log)
+        writer = await log.writer()
+        wrong: bytes = "text"  # type: ignore[assignment]
+        sent = [writer.send(Outgoing(name, value)) for value in (b"1", wrong, b"2")]
+        outcomes = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), LIMIT)
+        assert [type(each) for each in outcomes] == [Placed, LogError, Placed]
 
     async def test_a_reader_says_that_no_broker_answers(
         self, log: KafkaLog, broker: Broker
