@@ -39,13 +39,7 @@ async def _stream(edge: Edge, exchange: Exchange, asked: Asked, ticket: Ticket) 
     feed = Feed(ticket.id, frames, edge.settings.stream_buffer, lagging=ticket.replayed)
     async with edge.followed(feed, own=not ticket.replayed):
         exchange.on_gone(feed.leave)
-        stream = edge.attachments.attach(
-            ticket.id,
-            grace=edge.settings.disconnect_grace,
-            tenant=exchange.tenant,
-            lane=asked.lane,
-            correlation_id=exchange.correlation_id,
-        )
+        stream = attach(edge, exchange, asked, ticket)
         try:
             sent = await _send(edge, exchange, asked, ticket, feed)
             await _verdict(edge, exchange, asked, feed, sent)
@@ -108,7 +102,11 @@ async def _verdict(
 
 async def _refused(edge: Edge, exchange: Exchange, feed: Feed) -> bool:
     """Answer with a status of its own what ended before anything was said."""
-    if feed.end is None or feed.end[1].outcome == "completed" or feed.end[1].tokens:
+    if feed.only_result:
+        result = feed.result
+        if result is None or result.outcome == "completed":
+            return False
+    elif feed.end is None or feed.end[1].outcome == "completed" or feed.end[1].tokens:
         return False
     await fail(exchange, await edge.follower.result(feed))
     return True
@@ -117,12 +115,18 @@ async def _refused(edge: Edge, exchange: Exchange, feed: Feed) -> bool:
 async def _whole(edge: Edge, exchange: Exchange, asked: Asked, ticket: Ticket) -> None:
     transcript = Transcript() if asked.request.logprobs else None
     feed = Feed(ticket.id, transcript, edge.settings.stream_buffer, lagging=ticket.replayed)
+    # others may wait under the same key, so there one that leaves must not end it for all
+    stream = None if asked.key is None else attach(edge, exchange, asked, ticket)
     async with edge.followed(feed, own=not ticket.replayed):
         sent = await _send(edge, exchange, asked, ticket, feed)
         exchange.on_gone(feed.leave)
-        if sent is not None:
-            await acknowledged(edge, exchange, asked, sent)
-        result = await _result(edge, exchange, asked, ticket, feed)
+        try:
+            if sent is not None:
+                await acknowledged(edge, exchange, asked, sent)
+            result = await _result(edge, exchange, asked, ticket, feed)
+        finally:
+            if stream is not None:
+                edge.attachments.detach(stream, gone=exchange.gone)
         if result is None:  # nobody is there to be answered
             return
         if transcript is not None:
@@ -152,10 +156,22 @@ async def _result(
         return feed.result
     if feed.drained:
         raise Refusal("draining", f"this edge is going away; {ticket.id} goes on", retry_after=1)
-    edge.outbox.cancel(
-        ticket.id, "client_gone", exchange.tenant, asked.lane, exchange.correlation_id
-    )
+    if asked.key is None:
+        edge.outbox.cancel(
+            ticket.id, "client_gone", exchange.tenant, asked.lane, exchange.correlation_id
+        )
     return None
+
+
+def attach(edge: Edge, exchange: Exchange, asked: Asked, ticket: Ticket) -> str:
+    """This client waits for the request from now on."""
+    return edge.attachments.attach(
+        ticket.id,
+        grace=edge.settings.disconnect_grace,
+        tenant=exchange.tenant,
+        lane=asked.lane,
+        correlation_id=exchange.correlation_id,
+    )
 
 
 async def _said(edge: Edge, feed: Feed) -> None:

@@ -15,6 +15,7 @@ from schemas.request import TIER_LANES, Request
 from .edge import Begun, Edge
 from .exchange import Exchange
 from .idempotency import Claim, checked_key, hash_of
+from .outbox import AWAY_RETRY
 
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -137,12 +138,26 @@ async def acknowledged(
     sent: "asyncio.Future[Placed]",
     waited: float = 0.0,
 ) -> None:
-    """The request is in the log. Raises Refusal where nobody knows, and cancels it."""
+    """The request is in the log. Raises Refusal where nobody knows.
+
+    Then it is cancelled, unless its key lets the client come back to it."""
     assert exchange.request_id is not None
-    if not await edge.outbox.acknowledged(sent, waited):
-        raise edge.outbox.unknown(
-            exchange.request_id, exchange.tenant, asked.lane, exchange.correlation_id
+    if await edge.outbox.acknowledged(sent, waited):
+        return
+    request_id = exchange.request_id
+    edge.recent.pop(request_id, None)  # what the log says decides from now on
+    if asked.key is None:
+        edge.outbox.cancel(
+            request_id, "publish_unknown", exchange.tenant, asked.lane, exchange.correlation_id
         )
+        advice = "it was cancelled; ask again"
+    else:
+        advice = "repeat it with its key"
+    raise Refusal(
+        "broker_unavailable",
+        f"no broker acknowledged {request_id} in time: {advice}",
+        retry_after=AWAY_RETRY,
+    )
 
 
 def _bad_deadline(message: str) -> Refusal:

@@ -110,6 +110,8 @@ async def _outcome(feed: Feed) -> Result | None:
 
 async def events(edge: Edge, exchange: Exchange, request_id: str) -> None:
     """The request from its beginning, or from where the client was cut, on whatever edge."""
+    if exchange.scope["method"] == "HEAD":
+        raise Refusal("method_not_allowed", "events have no HEAD: it would last as long as they do")
     framing, cursor = query_of(exchange)
     check_id(edge, request_id)
     this = await _who(edge, request_id, exchange.tenant)

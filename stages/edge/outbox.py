@@ -112,14 +112,6 @@ class Outbox:
         sent.add_done_callback(_report)
         return sent
 
-    def unknown(
-        self, request_id: str, tenant: str, lane: str, correlation_id: str | None
-    ) -> Refusal:
-        """Nobody knows whether the request was accepted: it is cancelled, and its client told."""
-        self.cancel(request_id, "publish_unknown", tenant, lane, correlation_id)
-        message = f"no broker acknowledged {request_id} in time; it was cancelled, ask again"
-        return Refusal("broker_unavailable", message, retry_after=AWAY_RETRY)
-
     def control(self, record: Attach | Detach) -> None:
         """One partition is one order for all of them."""
         headers = headers_of(tag_of(record), request_id=record.request_id)

@@ -19,6 +19,7 @@ from .outcome import refusal_body
 
 KEEP_ALIVE = 75.0  # s that an idle connection stays: longer than the usual 60 of a proxy's pool
 LINGER = 1.0  # s in which a refused client may read why, instead of a reset
+CONNECTIONS = 10_000  # open at once: about 100 MB of buffers
 STALL = 60.0  # s that a client may read nothing while its buffers are full
 
 
@@ -60,6 +61,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def __init__(self, config: Config, state: ServerState, limits: EdgeSettings) -> None:
         super().__init__(config, state, {}, None)
+        self.access_log = False  # ordinary success is not logged
         self.limits = limits
         self.refused = False
         self.head_bytes: int | None = 0  # None: not in a header
@@ -69,6 +71,10 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, Corked(transport, self.loop)))
+        if len(self.connections) > CONNECTIONS:
+            message = f"this edge has {CONNECTIONS} connections open and takes no more"
+            self._refuse(Refusal("quota_exceeded", message, retry_after=1))
+            return
         self._limit(self.limits.header_timeout, self._slow_header)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -203,9 +209,11 @@ class EdgeProtocol(HttpToolsProtocol):
         body = refusal_body(refusal)
         head = (
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-            f"headrace-reason: {refusal.code}\r\nconnection: close\r\n\r\n"
+            f"headrace-reason: {refusal.code}\r\nconnection: close\r\n"
         )
-        self.transport.write(STATUS_LINE[refusal.status] + head.encode() + body)
+        if refusal.retry_after is not None:
+            head += f"retry-after: {refusal.retry_after}\r\n"
+        self.transport.write(STATUS_LINE[refusal.status] + head.encode() + b"\r\n" + body)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(LINGER, self.transport.abort)

@@ -45,7 +45,7 @@ async def run(member: Member) -> None:
             edge.members.run(),
             edge.models.run(),
             presence.run(),
-            tick(edge, presence),
+            tick(edge, server, presence),
         )
     ]
     drained = asyncio.create_task(_until(member.draining))
@@ -98,12 +98,13 @@ async def _until(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def tick(edge: Edge, presence: Presence) -> None:
+async def tick(edge: Edge, server: Server, presence: Presence) -> None:
     """Once a second, and more often while something is missing: what `/readyz` names, who needs a ping,
     and now and then the attachments again."""
     loop = asyncio.get_running_loop()
     pinged = repeated = loop.time()
     while True:
+        server.stamp(edge.member.clock.ms() / 1000)
         note_missing(edge, loop.time() - presence.last_ack)
         if loop.time() - pinged >= edge.settings.ping:
             pinged = loop.time()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from email.utils import formatdate
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -41,6 +42,10 @@ class Server:
         )
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    def stamp(self, now: float) -> None:
+        """The `Date` of answers from now on; `now`: seconds since the epoch."""
+        self.state.default_headers[:] = [(b"date", formatdate(now, usegmt=True).encode())]
 
     def refuse_new(self) -> None:
         """No further connections; idle ones close, busy ones after their answer."""

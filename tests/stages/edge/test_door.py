@@ -250,3 +250,46 @@ async def test_a_key_whose_request_was_never_published_is_published_under_its_id
         async with an_edge(back, "edge-2", store=redis_server) as two, two.client() as far:
             again = await far.post("/v1/requests", json=CHAT, headers=key)
         assert again.json()["id"] == first.json()["id"] == (await back.asked()).id
+
+
+@pytest.mark.redis
+async def test_one_of_two_that_wait_under_a_key_may_leave(
+    back: Backstage, redis_server: str
+) -> None:
+    key = {"Idempotency-Key": f"w-{back.cluster.clock.ms()}"}
+    async with an_edge(back, store=redis_server) as edge, edge.client() as http:
+        leaves = asyncio.create_task(http.post("/v1/chat/completions", json=CHAT, headers=key))
+        asked = await back.asked()
+        async with edge.client() as second:
+            stays = asyncio.create_task(second.post("/v1/chat/completions", json=CHAT, headers=key))
+
+            async def attached(count: int) -> bool:
+                return len(await back.records(TOPICS.control)) >= count
+
+            await eventually(lambda: attached(2))
+            leaves.cancel()
+            await eventually(lambda: attached(3))
+            await asked.answer("a", "b")
+            assert (await stays).json()["choices"][0]["message"]["content"] == "ab"
+    assert all(record.key == asked.id.encode() for record in await back.records(TOPICS.ledger))
+    assert len(await back.records(TOPICS.ledger)) == 1  # the output alone, no cancel
+
+
+@pytest.mark.redis
+async def test_after_an_unacknowledged_publish_a_key_leads_back_to_the_request(
+    back: Backstage, redis_server: str
+) -> None:
+    key = {"Idempotency-Key": f"u-{back.cluster.clock.ms()}"}
+    places = [place for place in back.cluster.partitions if place.topic == TOPICS.requests]
+    async with (
+        an_edge(back, store=redis_server, publish_wait=0.2) as edge,
+        edge.client() as http,
+    ):
+        back.cluster.set_available(places, False)
+        reply = await http.post("/v1/requests", json=CHAT, headers=key)
+        check(reply, 503, "broker_unavailable")
+        back.cluster.set_available(places, True)
+        asked = await back.asked()
+        again = await http.post("/v1/requests", json=CHAT, headers=key)
+        assert again.json()["id"] == asked.id == reply.headers["headrace-request-id"]
+    assert not await back.records(TOPICS.ledger)
