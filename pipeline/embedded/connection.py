@@ -7,6 +7,7 @@ import collections
 import logging
 import socket
 import struct
+from typing import cast
 
 from pipeline.embedded.broker import Broker, Call
 from pipeline.embedded.errors import Refused
@@ -35,8 +36,7 @@ class Connection(asyncio.Protocol):
         self.used = 0.0  # loop time of the last sign of life
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has no such base class
         # asyncio does it only for sockets that name their protocol, which a bound one does not
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop = asyncio.get_running_loop()
