@@ -13,7 +13,7 @@ from .tracker import Tracker
 
 BOOKS_LIMIT = 1.5  # s that a rebalance waits for us: its callback has 2
 COMMIT_LIMIT = 10.0  # s: a client that retries for ever is a client that is stuck
-CAREFUL = 256  # records of a partition taken alone after a death; a later one is near the next time
+CAREFUL = 64  # records of a partition taken alone after a death (two round trips each): about what is in hand
 
 Hook = Callable[[Sequence[TopicPartition]], Awaitable[None]]
 
