@@ -38,6 +38,7 @@ class Operator:
     rows: str = "any"
     dtype: str = "fp32"
     exact: bool = True
+    multiple: int = 1  # a weight's rows must be a multiple of it
     make: MakeLinear | None = None  # None: part of the native program
     attend: attention.Attend | None = None
 
@@ -66,12 +67,12 @@ TABLE: tuple[Operator, ...] = (
              why="one order of sums for every number of rows"),
     Operator(op="linear", name="int4pack+bf16", device="cpu", formats=INT4, dtype="bf16",
              flags=("avx512_bf16|amx_bf16",), plans=frozenset({"fast"}), exact=False,
-             rows="int4 up to 16, bf16 above", make=_int4_or_bf16,
+             multiple=16, rows="int4 up to 16, bf16 above", make=_int4_or_bf16,
              why="int4 reads least, bf16 computes fastest; the two round differently"),
     Operator(op="linear", name="bf16", device="cpu", flags=("avx512_bf16|amx_bf16",), dtype="bf16",
              make=linear.dense_bf16, why="the CPU multiplies bf16 itself"),
     Operator(op="linear", name="int4pack", device="cpu", flags=("avx2",), formats=INT4,
-             dtype="bf16", make=linear.int4pack, why="torch's int4 kernel, no requantising"),
+             dtype="bf16", multiple=16, make=linear.int4pack, why="torch's int4 kernel, no requantising"),
     Operator(op="linear", name="tiled-fp32", device="cpu", make=linear.tiled_f32,
              why="runs everywhere: one shape for BLAS, so one order of sums"),
     Operator(op="linear", name="cuda-bf16", device="cuda", dtype="bf16", make=linear.dense_bf16,
@@ -132,7 +133,7 @@ class TorchOperators:
 
     def __init__(self, profile: DeviceProfile, plan: str) -> None:
         self._profile, self._plan = profile, plan
-        self._probed: dict[str, MakeLinear] = {}
+        self._probed: dict[tuple[str, int], MakeLinear] = {}
 
     def attend(self) -> attention.Attend:
         attend = choose("attention", "F32", self._profile, self._plan, native=False).operator.attend
@@ -141,7 +142,8 @@ class TorchOperators:
         return attend
 
     def linear(self, weight: Weight, device: torch.device) -> Linear:
-        make = self._probed.get(weight.type)
+        key = (weight.type, weight.shape[0] % 16)
+        make = self._probed.get(key)
         if make is not None:
             return make(weight, device)
         for row in TABLE:
@@ -149,9 +151,11 @@ class TorchOperators:
                 continue
             if row.refusal(self._profile, self._profile.flags, self._plan):
                 continue
+            if weight.shape[0] % row.multiple:
+                continue
             run = row.make(weight, device)
             if not (row.exact and self._plan == "exact") or rows_are_independent(run, weight):
-                self._probed[weight.type] = row.make
+                self._probed[key] = row.make
                 return run
         raise PlanError(
             f"no linear operator for {weight.type} on {self._profile.device_type} keeps plan "

@@ -34,6 +34,8 @@ class Weight:
     def dequantise(self) -> Floats:
         """The values in fp32, of `shape`."""
         values = dequantize_rows(self.data, self.type)
+        if not values.flags.writeable:  # a view of the mapped file
+            values = values.copy()
         return values.reshape(self.shape)
 
 
@@ -101,7 +103,7 @@ def read_matrix(source: WeightSource, name: str, rows: int, columns: int) -> Wei
 
 def read_vector(source: WeightSource, name: str, size: int) -> Floats:
     """A vector in fp32, or ShapeError."""
-    return _shaped(source, name, (size,)).dequantise().copy()
+    return _shaped(source, name, (size,)).dequantise()
 
 
 def _shaped(source: WeightSource, name: str, shape: tuple[int, ...]) -> Weight:

@@ -23,7 +23,15 @@ _HERE = Path(__file__).parent
 _SOURCES = ("rows.cpp", "attention.cpp", "product.cpp", "program.cpp")
 _HEADERS = ("vector.h", "dots.h", "step.h")
 # no contraction: where two roundings become one is written in the source, not left to the compiler
-_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared", "-pthread")
+_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+)
 _BUILD_LIMIT_S = 300  # a cold build takes about 10 s of one core
 
 
