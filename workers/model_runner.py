@@ -14,6 +14,8 @@ from workers.planner import Work
 from workers.runner import DeviceLost, DeviceOutOfMemory, Draws
 from workers.sequence import Sequence as Said
 
+_SEVERAL = 5  # tokens of a step that is timed against a step of one: about what drafts make it
+
 
 class ModelRunner:
     """Implements `workers.runner.Runner` over `kernels`.
@@ -25,12 +27,15 @@ class ModelRunner:
         self, model: Model, blocks: int, block_size: int, *, swap_bytes: int = 1 << 28
     ) -> None:
         self._model = model
+        self._device = model.profile.device
         self._cache: KVCache = model.new_cache(blocks, block_size)
         self._block_size = block_size
         self._block_bytes = model.cache_bytes(block_size)
         self._swap_room = swap_bytes // self._block_bytes  # blocks
         self._token_seconds = 0.0  # of a step, for one of its tokens, lately
         self._copy_seconds = self._time_a_copy()  # of one block to the host
+        one, several = self._time_a_step(1), self._time_a_step(_SEVERAL)
+        self.draft_cost = min(1.0, max(0.0, (several - one) / (_SEVERAL - 1) / one))
         self._silent = model.vocabulary.control_ids
         self.revision = f"{model.revision}/{model.plan}"
         self.context = model.config.context
@@ -102,6 +107,18 @@ class ModelRunner:
         if not params:
             return Drawn([], [], [], [])
         return draw(logits, params, seen, prompts)
+
+    def _time_a_step(self, tokens: int) -> float:
+        """Seconds for `tokens` tokens of one sequence, the best of a few: others use the CPU too."""
+        batch = pack([Row([0] * tokens, 0, [0], tokens)], self._block_size, self._device)
+        params = [DrawParams(temperature=0.0)] * tokens
+
+        def once() -> float:
+            begun = time.perf_counter()
+            draw(self._model.forward(batch, self._cache), params)
+            return time.perf_counter() - begun
+
+        return min(once() for _ in range(4))
 
     def _time_a_copy(self) -> float:
         self._cache.swap_in(self._cache.swap_out([0]), [0])  # the first one also pays for pages

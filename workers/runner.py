@@ -31,6 +31,7 @@ class Runner(Protocol):
     revision: str  # of the weights; blocks of different revisions are never mixed
     context: int  # tokens a sequence may have
     eos_ids: frozenset[int]
+    draft_cost: float  # what one more token adds to a step of one, as a share of that step
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one token; control tokens have none."""

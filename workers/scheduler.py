@@ -7,9 +7,9 @@ from workers.capacity import Expectation, Policy, admissible, queue, victim
 from workers.planner import Work, plan
 from workers.runner import Runner
 from workers.sequence import Sequence
-from workers.speculate import LONGEST, PromptLookup
+from workers.speculate import LONGEST, PromptLookup, least_right
 
-_SPECULATE_UP_TO = 8  # sequences in a step: beyond, the arithmetic and not the memory is the limit
+_HOPELESS = 0.9  # few texts are guessed that well: beyond, looking them up is wasted too
 
 
 class Clock(Protocol):
@@ -68,11 +68,12 @@ class Scheduler:
         """Admit who fits, and plan a step, with blocks for all of it."""
         self._admit()
         running = list(self.running.values())
+        least = least_right(self._runner.draft_cost, len(running))
         for sequence in running:
             if sequence.uncomputed > 1:
                 self._reuse(sequence)
-            elif self._speculate and len(running) <= _SPECULATE_UP_TO:
-                self._draft(sequence)
+            elif self._speculate and least < _HOPELESS:
+                self._draft(sequence, least)
         planned = plan(running, self.budget, self.pool.size, sharing=self._prefix_cache)
         kept = [work for work in planned if self._make_room(work)]
         return [work for work in kept if work.sequence.arrival in self.running]
@@ -142,10 +143,11 @@ class Scheduler:
         if not sequence.preemptions:
             sequence.cached += len(blocks) * size
 
-    def _draft(self, sequence: Sequence) -> None:
+    def _draft(self, sequence: Sequence, least: float) -> None:
         if sequence.lookup is None:
             sequence.lookup = PromptLookup()
-        sequence.drafts = sequence.lookup.propose(sequence.ids, min(LONGEST, sequence.left - 1))
+        most = min(LONGEST, sequence.left - 1)
+        sequence.drafts = sequence.lookup.propose(sequence.ids, most, least)
 
     def _make_room(self, work: Work) -> bool:
         """Take the blocks that a work needs; False: it has to wait for a later step.

@@ -6,26 +6,36 @@ very token that is drawn at its position, so the answer is the same with and wit
 """
 
 from collections.abc import Sequence
+from math import log
 
 NGRAM = 3  # shorter matches are right too seldom to pay
 LONGEST = 8  # tokens guessed at once
-_PAYS = 0.25  # least part of drafts that must be right: below it the wider step costs more
+_HOPE = 0.8  # share of right drafts that a sequence is trusted with at first, and after a rest
 _REST = 64  # tokens without drafts after they stopped paying
+
+
+def least_right(cost: float, sequences: int) -> float:
+    """The chance of being right from which on a draft pays.
+
+    `cost` is what one more token adds to a step of one, as a share of that step; where many decode
+    together a step is longer, a right draft saves a smaller part of it, and fewer drafts pay.
+    """
+    return sequences * cost / (1 + (sequences - 1) * cost)
 
 
 class PromptLookup:
     """The n-grams of one sequence, and how well its drafts did."""
 
-    __slots__ = ("_index", "_indexed", "_rate", "_resting")
+    __slots__ = ("_index", "_indexed", "_resting", "_right")
 
     def __init__(self) -> None:
         self._index: dict[tuple[int, ...], int] = {}  # n-gram: where it was followed last
         self._indexed = 0
-        self._rate = 0.5  # of drafts that were right, lately
+        self._right = _HOPE  # chance that a draft is right, if those before it were
         self._resting = 0
 
-    def propose(self, ids: Sequence[int], most: int) -> list[int]:
-        """Up to `most` tokens that may follow `ids`."""
+    def propose(self, ids: Sequence[int], most: int, least: float) -> list[int]:
+        """Up to `most` tokens that may follow `ids`, each right with a chance of `least` or more."""
         end = len(ids)
         for i in range(self._indexed, end - NGRAM):
             self._index[tuple(ids[i : i + NGRAM])] = i + NGRAM
@@ -36,11 +46,20 @@ class PromptLookup:
         at = self._index.get(tuple(ids[end - NGRAM :]))
         if at is None:
             return []
-        size = min(most, max(1, round(LONGEST * self._rate)))
-        return list(ids[at : at + size])
+        size = self._pays(least)
+        if not size:
+            self._right, self._resting = _HOPE, _REST
+        return list(ids[at : at + min(most, size)])
 
     def learn(self, drafted: int, accepted: int) -> None:
-        """Draft more where drafts are right, and rest where they are not."""
-        self._rate += (accepted / drafted - self._rate) / 4
-        if self._rate < _PAYS:
-            self._rate, self._resting = 0.5, _REST
+        """Remember how many of the drafts were right."""
+        for right in [1.0] * accepted + [0.0] * (accepted < drafted):
+            self._right += (right - self._right) / 8  # about the last eight guesses
+
+    def _pays(self, least: float) -> int:
+        """How many drafts in a row are all right often enough."""
+        if self._right < least:
+            return 0
+        if self._right >= 1.0 or least <= 0.0:
+            return LONGEST
+        return min(LONGEST, int(log(least) / log(self._right)))

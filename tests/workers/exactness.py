@@ -9,6 +9,7 @@ counts as failed.
 
 import argparse
 import random
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -130,11 +131,14 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--plan", default="exact")
+    parser.add_argument("--ways", default="", help="only ways whose name matches, a regex")
     arguments = parser.parse_args()
     model, exactness = prepare(arguments.plan, arguments.prompts, arguments.tokens)
     print(f"{model.profile.device_type}, plan {model.plan}, {arguments.prompts} prompts")
     failed = 0
     for way in ways(arguments.prompts):
+        if not re.search(arguments.ways, way.name):
+            continue
         begun = time.monotonic()
         wrong = exactness.check(way)
         failed += _say(way.name, wrong, time.monotonic() - begun)

@@ -47,6 +47,7 @@ class HashRunner:
     context: int = 10_000
     revision: str = "fake"
     eos_ids: frozenset[int] = frozenset({EOS})
+    draft_cost: float = 0.05
     swaps: bool = False
     fault: Exception | None = None  # raised by the next run
     nan: str | None = None  # request whose rows are not finite
