@@ -1,5 +1,6 @@
 """What an open request needs next, from what its ledger says and from who is alive. Pure."""
 
+from collections.abc import Callable
 from enum import Enum
 
 from schemas.ledger import Lease
@@ -53,20 +54,27 @@ def needs_slot(case: Case) -> bool:
     return case.given_back.get(case.fold.n) not in HARMLESS
 
 
-def strikes(case: Case, spoken: Spoken) -> int:
+def strikes(case: Case, spoken: Spoken, gone: Callable[[str, str], bool]) -> int:
     """Attempts in a row, up to the last, that ended with their worker and added no token.
 
-    Neither for nor against: attempts of an orchestrator, those given back for other reasons, and those
-    that wrote no `open`, unless their worker could not read them.
+    Neither for nor against: attempts of an orchestrator, those given back for other reasons, those that
+    wrote no `open` (unless their worker could not read them), and those whose worker was only silent:
+    it lives now (`gone` says not), or took a later attempt, for a process dies once.
     """
     count = 0
+    lives: set[tuple[str, str]] = set()
     for attempt in range(case.fold.n, 0, -1):
         lease = case.holders.get(attempt)
-        why = case.given_back.get(attempt, "died")
+        why = case.given_back.get(attempt)
         if why in HARMLESS or (lease is not None and for_itself(lease)):
             continue
         if spoken.added.get(attempt, 0) > 0:
             break
+        if why is None and lease is not None:
+            life = (lease.worker, lease.epoch)
+            if life in lives or not gone(*life):
+                continue
+            lives.add(life)
         if why == "unreadable" or attempt in spoken.opened:
             count += 1
     return count

@@ -88,7 +88,7 @@ class Recovery:
             self.endings.begin(Ending(subject, "expired", expired("between two attempts")))
         elif ready is None:
             self.endings.begin(Ending(subject, "failed", unreadable("its ready record")))
-        elif (count := strikes(case, spoken)) >= 2:
+        elif (count := strikes(case, spoken, self.desk.members.dead)) >= 2:
             logs.error(
                 "poison", request_id=case.request_id, model=ready.model, attempts=case.fold.n
             )
