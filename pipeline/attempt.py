@@ -118,6 +118,12 @@ async def attempt(
             await sent.acked()
         except NotAuthorized:
             raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # not we were cancelled: the stage waited for something that was
+            verdict = _failed(item, error, Retry("cancelled inside the stage"))
         except LogUnavailable as error:
             item.tries -= 1
             verdict = Retry(f"log_unavailable: {error}")
@@ -133,7 +139,7 @@ async def attempt(
         return verdict
 
 
-def _failed(item: InHand, error: Exception, verdict: Verdict) -> Verdict:
+def _failed(item: InHand, error: BaseException, verdict: Verdict) -> Verdict:
     item.exception = f"{type(error).__module__}.{type(error).__qualname__}"
     return verdict
 

@@ -72,8 +72,9 @@ class Committer:
             known = at in self._commits
             if tracker and known and (commit is None or commit.offset <= tracker.watermark):
                 self.trackers[at] = tracker
+                tracker.dirty = True  # the commit at the revocation said that nothing is in hand
                 positions[at] = tracker.next
-        if any(tracker.dirty for tracker in self.trackers.values()):
+        if positions:
             self._dirty.set()
         if self._hooks[0] is not None:
             await self._hooks[0](partitions)
@@ -151,7 +152,11 @@ class Committer:
 
     async def check_hole(self, at: TopicPartition, expected: int, found: int) -> None:
         """A jump while reading: compaction and transactions leave holes, retention takes records."""
-        start = (await self.log.admin.start_offsets([at]))[at]
+        try:
+            start = (await self.log.admin.start_offsets([at]))[at]
+        except LogUnavailable as error:
+            logs.warn("hole", topic=at.topic, partition=at.partition, offset=expected, error=error)
+            return
         if start > expected:
             self.alarm(at, expected, min(start, found))
 

@@ -4,6 +4,7 @@ A record leaves it done, with its outputs acked, or as a dead letter whose reque
 """
 
 import asyncio
+import inspect
 from collections.abc import Callable, Sequence
 
 from . import logs, metrics
@@ -35,6 +36,8 @@ class RecordsInHand:
         concurrency: int,
         on_dead: OnDead | None,
     ) -> None:
+        if inspect.iscoroutinefunction(stage):
+            raise TypeError(f"{stage.__name__} has no `yield`: a stage is an async generator")
         self.member = member
         self.stage = stage
         self.committer = committer

@@ -556,3 +556,98 @@ def test_kinds_are_types_unions_functions_or_the_record_itself() -> None:
     assert as_kind(record, Word) == Word("hi")
     assert as_kind(record, Word | None) == Word("hi")
     assert as_kind(record, lambda given: decode(given.value, Word).text) == "hi"
+
+
+def test_a_stage_without_a_yield_is_refused_before_it_eats_a_record() -> None:
+    async def main() -> None:
+        async def forgot(record: Record, context: Context) -> None:
+            return None
+
+        with pytest.raises(TypeError, match="forgot has no `yield`"):
+            runner(member(cluster()), forgot)
+
+    virtual(main)
+
+
+def test_a_stage_that_waits_for_something_cancelled_is_tried_again() -> None:
+    async def main() -> None:
+        on = cluster()
+        await write(on, b"a")
+
+        async def stage(record: Record, context: Context) -> AsyncIterator[Emit]:
+            if context.tries == 1:
+                waited = asyncio.get_running_loop().create_future()
+                waited.cancel()
+                await waited
+            yield Outgoing(OUT, record.value, partition=0)
+
+        who = member(on)
+        task = asyncio.create_task(runner(who, stage).run())
+        await settle(10)
+        await drained(who, task)
+        assert await values(on, OUT) == [b"a"]
+
+    virtual(main)
+
+
+def test_a_partition_that_comes_back_goes_on_where_it_was() -> None:
+    async def main() -> None:
+        on = cluster(2)
+        gate = asyncio.Event()
+        calls: list[tuple[int, int]] = []
+
+        async def stage(record: Record, context: Context) -> AsyncIterator[Emit]:
+            calls.append((record.partition, record.offset))
+            if record.offset == 0:
+                await gate.wait()
+            yield Outgoing(OUT, record.value, partition=0)
+
+        for partition in range(2):
+            await write(on, *[b"x"] * 5, partition=partition)
+        who = member(on)
+        run = runner(who, stage)
+        task = asyncio.create_task(run.run())
+        await settle()
+        for _ in range(3):
+            on.rebalance(GROUP)
+            await settle()
+        assert len(calls) == 10  # nothing was begun again
+        gate.set()
+        await settle()
+        assert [await committed(on, partition) for partition in range(2)] == [5, 5]
+        await drained(who, task)
+
+    virtual(main)
+
+
+def test_a_partition_that_somebody_else_moved_on_is_read_from_there() -> None:
+    async def main() -> None:
+        on = cluster()
+        gate = asyncio.Event()
+        calls: list[int] = []
+
+        async def stage(record: Record, context: Context) -> AsyncIterator[Emit]:
+            calls.append(record.offset)
+            if record.offset == 0 and context.record.value == b"slow" and len(calls) == 1:
+                await gate.wait()
+            yield Outgoing(OUT, record.value, partition=0)
+
+        await write(on, b"slow", *[b"x"] * 4)
+        one = member(on, "one")
+        first = asyncio.create_task(runner(one, stage).run())
+        await settle()
+        one.log.pause()  # type: ignore[attr-defined]
+        two = member(on, "two")
+        second = asyncio.create_task(runner(two, stage).run())
+        await settle(120)
+        assert await committed(on) == 5  # the second did what the first had not
+        await drained(two, second)
+        one.log.resume()  # type: ignore[attr-defined]
+        await write(on, b"y")
+        gate.set()
+        await settle(120)
+        assert await committed(on) == 6
+        assert calls[-1] == 5
+        await drained(one, first)
+
+    virtual(main)
