@@ -16,6 +16,7 @@ from .arrival import Arrival
 from .vocabularies import Language
 
 AFFINITY_TOKENS = 64  # tokens of prompt that decide which worker is preferred: four KV blocks
+SKEW = 300_000  # ms that an edge's or a publisher's clock may be ahead of the broker's, as for ids
 _SEED_MASK = (1 << 64) - 1
 
 
@@ -62,9 +63,9 @@ def set_deadline(settings: IngressSettings) -> Step:
             at = int_header(headers, "deadline")
             if at is None:
                 raise _deadline("must be milliseconds since the epoch")
-            if at > accepted + limit:
+            if at > accepted + limit + SKEW:
                 raise _deadline(f"may be at most {limit // 1000} s after acceptance")
-            candidates.append(at)
+            candidates.append(min(at, accepted + limit))
         draft.deadline = min(candidates, default=accepted + min(limit, int(seconds * 1000)))
         if draft.deadline <= draft.now:
             raise Expired

@@ -19,6 +19,7 @@ from . import outcomes
 from .draft import Step, choose_lane, set_deadline
 from .prompt import budget, find_model, tokenise
 from .stage import Ingress
+from .trail import Trail
 from .uses import Uses
 from .vocabularies import Languages
 
@@ -40,10 +41,11 @@ def steps(member: Member, models: Table[Model], languages: Languages) -> Sequenc
 async def run(member: Member) -> None:
     """Until drained. Raises what ends a process: it is started again and goes on where it was."""
     models = Table(member.log, member.topics.models, lambda value: decode(value, Model))
+    trail = Trail(member.log, member.topics)
     languages = Languages(Path(member.settings.home), member.clock.ms)
     stage = Ingress(
         member.topics,
-        Uses(member.log, member.topics),
+        Uses(trail),
         steps(member, models, languages),
         body_limit=member.settings.edge.body_limit,
     )
@@ -67,13 +69,14 @@ async def run(member: Member) -> None:
     async with asyncio.TaskGroup() as tasks:
         table = tasks.create_task(models.run())
         beat = tasks.create_task(presence.run())
+        follow = tasks.create_task(trail.run())
         await models.until_caught_up()
         _warm(models, languages)
         member.missing.pop("models")
         await runner.run()
         await presence.leave()
-        table.cancel()
-        beat.cancel()
+        for task in (table, beat, follow):
+            task.cancel()
 
 
 def _warm(models: Table[Model], languages: Languages) -> None:

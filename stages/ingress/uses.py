@@ -2,26 +2,21 @@
 
 An edge mints ids that nobody else can know, so only ids that publishers supply are looked up in the
 log; whatever passes here is remembered for a while as well, which costs nothing. Two records of one id
-that two processes take at the same moment both pass: the second lease of one id is void anyway.
+that two processes take within the same moment both pass: the second lease of one id is void anyway.
 """
 
-from contextlib import aclosing
 from enum import Enum
 from typing import NamedTuple
 
-from pipeline.log import Log, Record, TopicPartition
-from pipeline.lookup import scan
-from pipeline.topics import LANES, Topics
+from pipeline.log import Record, TopicPartition
 from schemas.codec import Unreadable, decode, name_of, text_header
-from schemas.ids import birth, partition_of
-from schemas.ledger import Lease, Output
-from schemas.result import Result
+from schemas.ledger import Output
 from schemas.work import Ready
 
-from .arrival import SKEW
+from .trail import Trail
 
-REMEMBERED = 16_384  # ids of the last minutes, some 4 MB
-_KINDS = {"result": Result, "lease": Lease, "output": Output, "ready": Ready}
+REMEMBERED = 16_384  # ids that passed here, some 4 MB
+_KINDS: dict[str, type[Output] | type[Ready]] = {"output": Output, "ready": Ready}
 
 
 class Use(NamedTuple):
@@ -36,16 +31,16 @@ class Found(Enum):
 
 
 class Uses:
-    def __init__(self, log: Log, topics: Topics) -> None:
-        self._log = log
-        self._topics = topics
+    def __init__(self, trail: Trail) -> None:
+        self._trail = trail
         self._recent: dict[str, tuple[Use, tuple[TopicPartition, int]]] = {}
 
     async def find(self, request_id: str, use: Use, record: Record, *, look_up: bool) -> Found:
         """Raises ScanBudget, LogUnavailable where the log does not tell in time."""
         place = (record.at, record.offset)
         if request_id not in self._recent and look_up:
-            known = await self._in_log(request_id)
+            trace = await self._trail.find(request_id)
+            known = None if trace is None else _use_of(trace)
             if known is not None:
                 return Found.AGAIN if known == use else Found.CONFLICT
         # no await from here on: of two that looked at the same time the second sees the first
@@ -55,20 +50,6 @@ class Uses:
         if where == place:
             return Found.NEW
         return Found.AGAIN if first == use else Found.CONFLICT
-
-    async def _in_log(self, request_id: str) -> Use | None:
-        """Wherever a request that was let pass, or ended, must have left a trace."""
-        topics = self._topics
-        partition = partition_of(request_id, topics.ledger_partitions)
-        key = request_id.encode()
-        since = birth(request_id) - 2 * SKEW  # its record's time and its writer's may both be off
-        for topic in (topics.results, topics.ledger, *map(topics.ready, LANES)):
-            at = TopicPartition(topic, partition)
-            async with aclosing(scan(self._log, at, since_ms=since)) as records:
-                async for record in records:
-                    if record.key == key and (use := _use_of(record)) is not None:
-                        return use
-        return None
 
 
 def _use_of(record: Record) -> Use | None:
