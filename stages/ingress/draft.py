@@ -12,11 +12,10 @@ from schemas.models import Model
 from schemas.request import TIER_LANES, Request
 from schemas.work import Ready, SamplingParams
 
-from .arrival import Arrival
+from .arrival import SKEW, Arrival
 from .vocabularies import Language
 
 AFFINITY_TOKENS = 64  # tokens of prompt that decide which worker is preferred: four KV blocks
-SKEW = 300_000  # ms that an edge's or a publisher's clock may be ahead of the broker's, as for ids
 _SEED_MASK = (1 << 64) - 1
 
 
