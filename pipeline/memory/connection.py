@@ -33,7 +33,7 @@ class MemoryLog:
         self.line = Line()
         self._clock = clock
         self._admin = MemoryAdmin(cluster, self.line)
-        self._readers: list[MemoryReader] = []
+        self._readers: dict[MemoryReader, None] = {}
         self._writers: list[OrderedWriter] = []
 
     @property
@@ -55,7 +55,7 @@ class MemoryLog:
                 where = {"start": partition.start, "end": partition.end}[where]
             positions[at] = where
         reader = MemoryReader(self, positions)
-        self._readers.append(reader)
+        self._readers[reader] = None
         return reader
 
     async def group(
@@ -77,7 +77,7 @@ class MemoryLog:
             self, self.cluster.group(group), member, topics, listener, instance_id is not None
         )
         reader.group.join(reader, assignor)
-        self._readers.append(reader)
+        self._readers[reader] = None
         return reader
 
     async def writer(self, name: str = "", *, max_request_size: int = 1_048_576) -> OrderedWriter:
@@ -93,21 +93,27 @@ class MemoryLog:
             return
         for writer in self._writers:
             await writer.close()
-        for reader in self._readers:
+        for reader in list(self._readers):
             await reader.close()
+
+    def forget(self, reader: MemoryReader) -> None:
+        """It is closed; look-ups open many."""
+        self._readers.pop(reader, None)
 
     # faults
 
     def cut(self) -> None:
         """kill -9: no operation completes any more, nothing new is written; what is under way may land."""
-        self.line.cut = True
+        self.line.fall_silent(cut=True)
         for writer in self._writers:
             writer.abandon()
+        for reader in self._readers:
+            reader.place({})
         self.cluster.silence(self)
 
     def pause(self) -> None:
         """SIGSTOP, as the log sees it."""
-        self.line.paused = True
+        self.line.fall_silent()
         self.cluster.silence(self)
 
     def resume(self) -> None:

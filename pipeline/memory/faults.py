@@ -32,6 +32,7 @@ class Line:
         self.cut = False
         self.paused = False
         self.delay = 0.0  # s that every operation takes longer
+        self.silent_since = 0.0  # loop time
         self._changed: asyncio.Future[None] | None = None
 
     @property
@@ -41,6 +42,12 @@ class Line:
     @property
     def silent(self) -> bool:
         return self.cut or self.paused
+
+    def fall_silent(self, *, cut: bool = False) -> None:
+        if not self.silent:
+            self.silent_since = asyncio.get_running_loop().time()
+        self.cut = self.cut or cut
+        self.paused = self.paused or not cut
 
     def change(self) -> None:
         """Tell those that wait: something of the state is new."""

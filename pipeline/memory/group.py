@@ -79,7 +79,9 @@ class Group:
             self._forget(reader)
 
     def evict_silent(self, reader: MemoryGroupReader) -> None:
-        if reader.log.line.silent:
+        line, now = reader.log.line, asyncio.get_running_loop().time()
+        session = self._cluster.session_timeout - 0.001  # a timer may fire a float's error early
+        if line.silent and now - line.silent_since >= session:
             self._forget(reader)
 
     def commit_unfenced(self, offsets: Mapping[TopicPartition, Commit]) -> None:

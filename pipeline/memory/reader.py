@@ -54,6 +54,7 @@ class MemoryReader:
 
     async def close(self) -> None:
         self._closed = True
+        self.log.forget(self)
         self.place({})
         self.wake()
 
