@@ -45,6 +45,15 @@ async def eventually(look: Callable[[], Coroutine[Any, Any, T]]) -> T:
             await asyncio.sleep(0.02)
 
 
+async def gone(*tasks: asyncio.Task[Any]) -> None:
+    """Wait for cancelled tasks; one that does not end is shown with all that still runs."""
+    _, left = await asyncio.wait(tasks, timeout=2 * WAIT)
+    if left:
+        for task in asyncio.all_tasks():
+            task.print_stack()
+    assert not left
+
+
 class Asked:
     """A request as the edge published it, and what is said in answer."""
 
@@ -208,7 +217,8 @@ class Backstage:
         self, topic: str, key: str, value: bytes, headers: Any = (), partition: int | None = None
     ) -> Placed:
         record = Outgoing(topic, value, key.encode(), partition=partition, headers=headers)
-        return await asyncio.wait_for(self.writer.send(record), WAIT)
+        async with asyncio.timeout(WAIT):  # not wait_for, which may swallow a cancellation
+            return await self.writer.send(record)
 
     async def beat(self) -> None:
         """One status of the worker and of the orchestrator."""
@@ -300,7 +310,7 @@ async def backstage() -> AsyncIterator[Backstage]:
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await gone(*tasks)
 
 
 @asynccontextmanager
@@ -333,7 +343,7 @@ async def an_edge(
         yield under
     finally:
         under.task.cancel()
-        await asyncio.gather(under.task, return_exceptions=True)
+        await gone(under.task)
 
 
 def events_of(text: str) -> list[dict[str, str]]:

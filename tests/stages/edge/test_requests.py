@@ -193,10 +193,8 @@ async def controls(back: Backstage, least: int = 0) -> list[Attach | Detach]:
     return [decode(one.value, ControlRecord) for one in records] if len(records) >= least else []
 
 
-async def test_a_client_that_leaves_a_stream_is_a_detach(
-    back: Backstage, edge: EdgeUnderTest
-) -> None:
-    async with edge.client() as http:
+async def test_a_client_that_leaves_a_stream_is_a_detach(back: Backstage) -> None:
+    async with an_edge(back, verdict_wait=0.1) as edge, edge.client() as http:
         async with http.stream("POST", "/v1/chat/completions", json=CHAT | {"stream": True}):
             asked = await back.asked()
             await asked.admit()
