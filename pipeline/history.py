@@ -19,6 +19,7 @@ from .lookup import scan
 
 HOLDS = 16_384  # ids of one filter
 BITS = 19  # 2^19 bits = 64 KiB: 32 bits an id and 12 of them set, one false alarm in a million
+MASK = (1 << BITS) - 1
 PROBES = 12
 FILTERS = 64  # a million ids, 4 MiB; the oldest go first, and then `floor` rises
 SKEW = 10_000  # ms that the clocks of two brokers may differ
@@ -33,8 +34,13 @@ class _Filter:
 
 
 def _probes(request_id: str) -> list[int]:
-    digest = int.from_bytes(blake2b(request_id.encode(), digest_size=32).digest(), "little")
-    return [(digest >> (i * BITS)) & ((1 << BITS) - 1) for i in range(PROBES)]
+    """Bits of an id, by double hashing: its last twelve digits are random, or a hash."""
+    try:
+        random = int(request_id[-12:], 16)
+    except ValueError:  # no id of ours; the log may hold anything
+        random = int.from_bytes(blake2b(request_id.encode(), digest_size=6).digest(), "little")
+    first, step = random & MASK, (random >> BITS) | 1
+    return [(first + i * step) & MASK for i in range(PROBES)]
 
 
 class History:

@@ -9,6 +9,7 @@ import random
 import re
 import uuid
 from collections.abc import Container
+from functools import lru_cache
 
 PREFIX = "req_"
 # version 7, the variant of RFC 9562, lower case: one spelling of every id
@@ -21,6 +22,7 @@ class InvalidId(ValueError):
     """Not one of our ids."""
 
 
+@lru_cache(maxsize=4096)  # a request's id is hashed at every write of it, within a moment
 def murmur2(data: bytes) -> int:
     """Kafka's 32-bit murmur2 of `data`, unsigned."""
     length = len(data)
