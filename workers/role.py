@@ -25,7 +25,7 @@ from workers.telemetry import memory_gauge
 
 DEVICE_LOST = 70  # exit code
 FAULT_LIMIT = 2.0  # s to give work back when the engine has died
-HAND_OVER = 5.0  # s of the drain limit kept for giving back what is not finished
+HAND_OVER = 6.0  # s of the drain limit kept for giving back what is not finished
 OUTBOX_FULL = "the outbox is full"
 BACKLOG = 10_000  # records on their way at which the engine waits
 
@@ -113,10 +113,10 @@ class Worker:
         limit = self._member.settings.runner.drain_limit
         if not await self._idle(limit - HAND_OVER):
             self._runs.stop_all(released("drain"))
-            await self._idle(HAND_OVER / 2)
+            await self._idle(HAND_OVER / 3)
         for task in self._background:
             task.cancel()
-        await self._presence.leave(HAND_OVER / 2)
+        await self._presence.leave(HAND_OVER / 3)
         await self._runs.close()
         await self._driver.close()
         await self._tokens.close()
