@@ -175,6 +175,8 @@ class ThreadDriver(_Crank):
                 return False
         for command in commands:
             command(engine)
+        if commands and not engine.has_work():
+            self._report(engine, [])  # what was cancelled holds nothing any more
         if not engine.has_work() or self._paused:
             return True
         wait = engine.wait_ms()
@@ -184,11 +186,13 @@ class ThreadDriver(_Crank):
                     self._wake.wait(wait / 1000)
                 if self._commands or self._closing:
                     return True
-        events = engine.step()
+        self._report(engine, engine.step())
+        return True
+
+    def _report(self, engine: Engine, events: list[Event]) -> None:
         with self._wake:
             self.behind += 1
         self._tell(self._said, events, engine.capacity(), engine.has_work())
-        return True
 
     def _may_step(self, engine: Engine) -> bool:
         return not self._paused and self.behind < BACKLOG and engine.has_work()
@@ -224,6 +228,8 @@ class InlineDriver(_Crank):
     def _post(self, command: Command) -> None:
         assert self._engine is not None, "started before it is given work"
         command(self._engine)
+        if not self._engine.has_work():
+            self._said([], self._engine.capacity(), False)
         self._wake.set()
 
     def _changed(self) -> None:
