@@ -124,6 +124,10 @@ class SlotFold:
         return Effect.CLOSED
 
     @classmethod
-    def resume(cls, attempt: int, seq: int) -> "SlotFold":
-        """A reader in the middle (one choice): the attempt of the record at `offset`, e = seq."""
-        return cls(attempt=attempt, ends={0: seq}, opened=attempt, seen=True)
+    def resume(cls, attempt: int, seq: int, *, opened: int | None = None) -> "SlotFold":
+        """A reader in the middle (one choice): the attempt of the record at `offset`, e = seq.
+
+        `opened`: the highest attempt whose `started` it was shown; 0 after `admitted`, else the attempt.
+        """
+        shown = attempt if opened is None else opened
+        return cls(attempt=attempt, ends={0: seq}, opened=shown, seen=True)
