@@ -9,6 +9,7 @@ from .log import Log, LogUnavailable, OffsetGone, Reader, Record, TopicPartition
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+POLL = 2.0  # s that a poll may wait: tables are quiet
 RETRY = 0.5  # s between tries while no broker answers
 
 
@@ -59,7 +60,7 @@ class Table(Generic[T]):
             # by position, not by an empty poll: compacted offsets have no record
             if not self.caught_up and await reader.position(self._at) >= end:
                 self._caught_up.set()
-            for record in await reader.poll():
+            for record in await reader.poll(timeout=POLL):
                 self.apply(record)
 
     def apply(self, record: Record) -> None:

@@ -66,6 +66,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.refused = False
         self.head_bytes: int | None = 0  # None: not in a header
         self.held: tuple[Any, Any] | None = None  # a request whose body is not all here
+        self.answered: Any = None  # the request that is being answered
         self.timer: asyncio.TimerHandle | None = None
         self.stall: asyncio.TimerHandle | None = None
 
@@ -81,10 +82,10 @@ class EdgeProtocol(HttpToolsProtocol):
         self._no_limit()
         if self.stall is not None:
             self.stall.cancel()
-        cycle = self.cycle
         super().connection_lost(exc)
-        if cycle is not None and not cycle.response_complete:
-            for lost in cycle.scope["state"]["lost"]:
+        if self.answered is not None and not self.answered.response_complete:
+            self.answered.disconnected = True  # uvicorn marks the newest of pipelined ones
+            for lost in self.answered.scope["state"]["lost"]:
                 lost()
 
     def data_received(self, data: bytes) -> None:
@@ -129,17 +130,20 @@ class EdgeProtocol(HttpToolsProtocol):
             self._refuse(Refusal("request_too_large", _too_large(limit)))
             return
         super().on_headers_complete()
-        if self.held is not None:
-            self._limit(self.limits.body_timeout, self._slow_body)
-            if self.expect_100_continue:
-                self.cycle.waiting_for_100_continue = False
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        if cycle.more_body:
-            self.held = (cycle, app)
-        else:
-            super()._start_asgi_task(cycle, app)
+        if not cycle.more_body:
+            self._answer(cycle, app)
+            return
+        self.held = (cycle, app)
+        self._limit(self.limits.body_timeout, self._slow_body)
+        if cycle.waiting_for_100_continue:
+            cycle.waiting_for_100_continue = False
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _answer(self, cycle: Any, app: Any) -> None:
+        self.answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         if self.refused or self.cycle.response_complete:
@@ -156,7 +160,7 @@ class EdgeProtocol(HttpToolsProtocol):
         super().on_message_complete()
         if self.held is not None:
             held, self.held = self.held, None
-            super()._start_asgi_task(*held)
+            self._answer(*held)
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -14,6 +14,7 @@ from .feeds import Feeds
 
 OWN_SHARE = 4  # an edge reads a quarter of the slots: sharing one costs only filtering
 IDLE = 30.0  # s that a foreign slot is read on after its last feed left
+POLL = 1.0  # s that a poll may wait for the first record
 RETRY = 0.2  # s between tries while no broker answers
 
 
@@ -47,7 +48,7 @@ class Tail:
         try:
             while True:
                 try:
-                    records = await self._reader.poll()
+                    records = await self._reader.poll(timeout=POLL)
                 except OffsetGone as gone:
                     self._skip(self._reader, gone)
                     continue
