@@ -10,6 +10,8 @@ from .group_reader import MemoryGroupReader
 if TYPE_CHECKING:
     from .cluster import MemoryCluster
 
+METADATA_LIMIT = 4096  # bytes, Kafka's default offset.metadata.max.bytes
+
 
 def plan(
     members: Sequence[MemoryGroupReader], partitions: Sequence[TopicPartition], assignor: str
@@ -87,6 +89,14 @@ class Group:
     def commit_unfenced(self, offsets: Mapping[TopicPartition, Commit]) -> None:
         if self.members:
             raise NotOwner(f"group {self.name} has members: {', '.join(self.members)}")
+        self.keep(offsets)
+
+    def keep(self, offsets: Mapping[TopicPartition, Commit]) -> None:
+        for at, commit in offsets.items():
+            if len(commit.metadata.encode()) > METADATA_LIMIT:
+                raise LogError(
+                    f"{at.topic}[{at.partition}]: a note of more than {METADATA_LIMIT} bytes"
+                )
         self.offsets.update(offsets)
 
     def rebalance(self) -> None:

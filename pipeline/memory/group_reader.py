@@ -55,7 +55,7 @@ class MemoryGroupReader(MemoryReader):
         for at in offsets:
             if at not in self._assigned:
                 raise NotOwner(f"{self.member} does not own {at.topic}[{at.partition}]")
-        self.group.offsets.update(offsets)
+        self.group.keep(offsets)
 
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._assigned)

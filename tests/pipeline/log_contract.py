@@ -11,6 +11,7 @@ from pipeline.log import (
     Commit,
     GroupReader,
     Log,
+    LogError,
     LogUnavailable,
     NotOwner,
     OffsetGone,
@@ -381,6 +382,18 @@ class LogContract:
         await one.close()
         two = await log.group(group, [name])
         assert [each.offset for each in await read(two, 2)] == [3, 4]
+
+    async def test_a_note_beyond_4096_bytes_is_refused(self, log: Log) -> None:
+        name, group = await topic(log), next(_names)
+        at = TopicPartition(name, 0)
+        books = Books()
+        reader = await log.group(group, [name], listener=books)
+        await until(lambda: bool(books.owned), reader)
+        await reader.commit({at: Commit(0, "x" * 4096)})
+        with pytest.raises(LogError) as caught:
+            await reader.commit({at: Commit(0, "x" * 4097)})
+        assert not isinstance(caught.value, LogUnavailable | NotOwner)
+        assert await log.admin.committed(group, [at]) == {at: Commit(0, "x" * 4096)}
 
     async def test_a_local_position_is_kept_through_a_rebalance(self, log: Log) -> None:
         """Committed is 0, read is 4: after somebody else joined, the member goes on at 4."""
