@@ -6,11 +6,14 @@ give it is found out.
 """
 
 import asyncio
+import heapq
 import random
-from collections.abc import Coroutine
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 BASE_MS = 1_764_547_200_000  # 2025-12-01: where every simulated wall clock begins
 
@@ -23,19 +26,8 @@ class OutOfTime(RuntimeError):
     """The virtual time limit was reached."""
 
 
-class _Jump:
-    """Where a real loop waits for its selector, this one moves its clock."""
-
-    def __init__(self, loop: "VirtualLoop") -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[Any]:
-        self._loop.jump(timeout)
-        return []
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Time is a number: 0 at the start, in seconds."""
+    """Time is a number: 0 at the start, in seconds. Timers of one moment run in the order they were set."""
 
     def __init__(self, chance: random.Random | None = None, *, limit: float = 7 * 86_400) -> None:
         super().__init__()
@@ -43,31 +35,74 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.limit = limit  # s: a livelock is an error, not a hang
         self._now = 0.0
         self._chance = chance
-        self._selector = _Jump(self)
-        self._ready: Any  # asyncio's own deques of what can run now and heap of timers
-        self._scheduled: Any
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []  # a heap
+        self._set = 0  # timers so far
+        self._dropped = 0  # timers in the heap that were cancelled
+        self._ready: Any  # asyncio's own deque of what can run now
+        self._stopping: bool
 
     def time(self) -> float:
         return self._now
 
-    def jump(self, timeout: float | None) -> None:
-        """asyncio has nothing to run for `timeout` seconds (None: for ever)."""
-        self.steps += 1
-        if timeout is None:
-            raise Deadlock(f"at {self._now:.3f} s: {_waiting(self)}")
-        if timeout > 0:
-            # to the timer itself: a sum of floats may miss it
-            self._now = max(self._now, self._scheduled[0].when())
-            if self._now > self.limit:
-                raise OutOfTime(f"{self.limit:g} s of virtual time: {_waiting(self)}")
-        if self._chance is not None and len(self._ready) > 1:
-            drawn = list(self._ready)
-            self._chance.shuffle(drawn)
-            self._ready.clear()
-            self._ready.extend(drawn)
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def _process_events(self, event_list: list[Any]) -> None:
-        """There are none."""
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._set += 1
+        heapq.heappush(self._timers, (when, self._set, timer))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """asyncio tells of a cancelled timer; when most are, the heap is made anew without them."""
+        self._dropped += 1
+        if self._dropped > 1000 and self._dropped > len(self._timers) // 2:
+            self._timers = [each for each in self._timers if not each[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._dropped = 0
+
+    def _run_once(self) -> None:
+        """One round: what can run now; if nothing can, time jumps to the next timer first."""
+        self.steps += 1
+        ready = self._ready
+        if not ready and not self._stopping:
+            self._jump()
+        timers = self._timers
+        while timers and timers[0][0] <= self._now:
+            timer = heapq.heappop(timers)[2]
+            if not timer.cancelled():
+                ready.append(timer)
+        if self._chance is not None and len(ready) > 1:
+            drawn = list(ready)
+            self._chance.shuffle(drawn)
+            ready.clear()
+            ready.extend(drawn)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _jump(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not timers:
+            raise Deadlock(f"at {self._now:.3f} s: {_waiting(self)}")
+        self._now = max(self._now, timers[0][0])
+        if self._now > self.limit:
+            raise OutOfTime(f"{self.limit:g} s of virtual time: {_waiting(self)}")
 
     def _write_to_self(self) -> None:
         """Nobody else could wake it: there are no threads."""

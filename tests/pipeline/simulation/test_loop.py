@@ -82,6 +82,32 @@ def test_the_same_seed_gives_the_same_schedule_and_others_give_others() -> None:
     assert len({tuple(schedule(seed)) for seed in range(20)}) > 10
 
 
+def test_timers_of_one_moment_run_in_the_order_they_were_set() -> None:
+    async def main() -> list[int]:
+        seen: list[int] = []
+        loop = asyncio.get_running_loop()
+        for number in range(50):
+            loop.call_at(5.0, seen.append, number)
+        await asyncio.sleep(6)
+        return seen
+
+    assert run_virtual(main()) == list(range(50))
+
+
+def test_cancelled_timers_neither_fire_nor_pile_up_nor_hold_time() -> None:
+    async def main() -> tuple[float, int]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        for _ in range(20_000):
+            async with asyncio.timeout(3600):
+                await asyncio.sleep(0.001)
+        return loop.time(), len(loop._timers)
+
+    time, left = run_virtual(main())
+    assert time == pytest.approx(20)
+    assert left < 3000
+
+
 def test_what_is_left_running_is_cancelled_at_the_end() -> None:
     ended: list[str] = []
 
