@@ -8,7 +8,15 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
 from pipeline.kafka import KafkaLog, connect, options
-from pipeline.log import Commit, LogError, LogUnavailable, Outgoing, Placed, TopicPartition
+from pipeline.log import (
+    Commit,
+    LogError,
+    LogUnavailable,
+    Outgoing,
+    Placed,
+    TopicPartition,
+    TopicSpec,
+)
 from pipeline.settings import KafkaSettings
 from tests.pipeline.log_contract import LIMIT, LogContract, WallClock, read, topic, write
 
@@ -90,6 +98,13 @@ class BrokerContract(LogContract):
         await admin.close()
         placed = await asyncio.wait_for(writer.send(Outgoing(name, b"v", partition=2)), LIMIT)
         assert (placed.partition, placed.offset) == (2, 0)
+
+    async def test_a_topic_that_cannot_be_made_is_refused_at_once_with_its_name(
+        self, log: KafkaLog
+    ) -> None:
+        with pytest.raises(LogError, match="three-copies") as caught:
+            await log.admin.create_topics([TopicSpec("three-copies", 1, 3)])
+        assert not isinstance(caught.value, LogUnavailable)
 
     async def test_a_value_that_is_no_bytes_fails_alone(self, log: KafkaLog) -> None:
         name = await topic(log)
