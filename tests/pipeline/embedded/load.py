@@ -139,10 +139,10 @@ async def produce(wire: Wire, topic: str, partition: int, records: bytes) -> int
     return int(part.base_offset)
 
 
-async def create(wire: Wire) -> None:
-    """The three topics of the load."""
+async def create(wire: Wire, log: dict[str, str] | None = None) -> None:
+    """The three topics of the load; `log` are configs of the first."""
     topics = {
-        "log": (PARTITIONS, {}),
+        "log": (PARTITIONS, log or {}),
         "churn": (1, {"retention.bytes": "400000"}),
         "table": (1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2"}),
     }
