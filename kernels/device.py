@@ -86,12 +86,11 @@ def threads() -> int:
     available = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    return max(1, min(available, _cgroup_quota(available)))
+    return max(1, min(available, cgroup_quota(available)))
 
 
-def _cgroup_quota(available: int) -> int:
+def cgroup_quota(available: int, root: Path = Path("/sys/fs/cgroup")) -> int:
     """CPUs that the cgroup allows, version 2 or 1; `available` where it sets no limit."""
-    root = Path("/sys/fs/cgroup")
     try:
         if (root / "cpu.max").exists():
             quota, period = (root / "cpu.max").read_text().split()
