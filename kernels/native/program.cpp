@@ -60,7 +60,7 @@ struct Job {
   const Op* ops;
   Step step;
   int limit;  // threads
-  std::atomic<int> seats{0};
+  std::atomic<int> seats{1};  // the caller has seat 0, or it could be shut out and return too early
   std::vector<Progress> progress;
 
   Job(const Op* ops, int count, const Step& step, int limit)
@@ -68,8 +68,7 @@ struct Job {
     for (int i = 0; i < count; i++) progress[i].total = chunks(ops[i], this->step);
   }
 
-  void work() {
-    const int seat = seats.fetch_add(1);
+  void work(int seat) {
     if (seat >= limit) return;
     for (size_t i = 0; i < progress.size(); i++) {
       Progress& p = progress[i];
@@ -98,7 +97,7 @@ class Pool {
       number_++;
     }
     wake_.notify_all();
-    job->work();
+    job->work(0);
   }
 
  private:
@@ -111,7 +110,7 @@ class Pool {
         seen = number_;
         job = current_;
       }
-      job->work();
+      job->work(job->seats.fetch_add(1));
     }
   }
 
