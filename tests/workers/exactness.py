@@ -142,7 +142,9 @@ def main() -> int:
         begun = time.monotonic()
         wrong = exactness.check(way)
         failed += _say(way.name, wrong, time.monotonic() - begun)
-    failed += _say("continued at token k", exactness.check_continuation(), 0.0)
+    begun = time.monotonic()
+    wrong = exactness.check_continuation()
+    failed += _say("continued at token k", wrong, time.monotonic() - begun)
     return 1 if failed else 0
 
 

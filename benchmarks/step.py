@@ -1,0 +1,142 @@
+"""Where a step's time goes at 1, 16 and 64 streams, and what drawing in other ways costs.
+
+    python -m benchmarks.step --model PATH [--plan exact]
+
+CPU time of one thread, so that other processes on the machine disturb it little; with more threads
+the forward is shorter, and the rest, which is Python and sampling, stays as it is.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from benchmarks.machine import describe, table
+from kernels.batch import Batch
+from kernels.kv_cache import KVCache
+from kernels.model import Model, load_model
+from kernels.sampling import Drawn
+from workers.engine import TorchEngine
+from workers.job import Job, Sampling
+from workers.model_runner import ModelRunner
+from workers.planner import Work
+from workers.runner import Draws
+
+GREEDY = Sampling(temperature=0.0, ignore_eos=True)
+CASES = (
+    ("greedy", 1, 40, GREEDY),
+    ("greedy", 16, 12, GREEDY),
+    ("greedy", 64, 6, GREEDY),
+    ("temperature 1", 64, 6, Sampling(ignore_eos=True)),
+    ("temperature 0.8, top_p 0.95", 64, 6, Sampling(temperature=0.8, top_p=0.95, ignore_eos=True)),
+    (
+        "greedy, 2 top_logprobs",
+        64,
+        6,
+        Sampling(temperature=0.0, logprobs=True, top_logprobs=2, ignore_eos=True),
+    ),
+)
+Spent = dict[str, float]
+_PROMPT, _BLOCKS, _BLOCK = 32, 1024, 16
+
+
+class TimedModel:
+    """Counts the CPU time of the forwards."""
+
+    def __init__(self, model: Model, spent: Spent) -> None:
+        self._model, self._spent = model, spent
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._model, name)
+
+    def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
+        begun = time.thread_time()
+        logits = self._model.forward(batch, cache)
+        self._spent["forward"] += time.thread_time() - begun
+        return logits
+
+
+class TimedRunner(ModelRunner):
+    """Counts the CPU time of runs and of draws."""
+
+    def __init__(self, model: Model, spent: Spent) -> None:
+        self._spent = spent
+        super().__init__(TimedModel(model, spent), _BLOCKS, _BLOCK)  # type: ignore[arg-type]
+
+    def run(self, work: Sequence[Work]) -> Draws:
+        begun = time.thread_time()
+        draws = super().run(work)
+        self._spent["run"] += time.thread_time() - begun
+        return draws
+
+    def _draw(self, logits: torch.Tensor, work: Sequence[Work]) -> Drawn:
+        begun = time.thread_time()
+        drawn = super()._draw(logits, work)
+        self._spent["draw"] += time.thread_time() - begun
+        return drawn
+
+
+class NoClock:
+    def ms(self) -> int:
+        return 0
+
+
+def measure(
+    runner: TimedRunner, spent: Spent, streams: int, steps: int, sampling: Sampling
+) -> list[float]:
+    """Milliseconds of a step: all, forward, draw, pack, engine."""
+    chance = random.Random(streams)
+    engine = TorchEngine(
+        runner, clock=NoClock(), blocks=_BLOCKS, block_size=_BLOCK, speculate=False
+    )
+    for i in range(streams):
+        prompt = [chance.randrange(100, 30_000) for _ in range(_PROMPT)]
+        engine.add(
+            Job(
+                request_id=str(i),
+                attempt=1,
+                prompt_ids=prompt,
+                max_tokens=steps + streams,
+                sampling=sampling,
+            )
+        )
+    said: set[str] = set()
+    while len(said) < streams:
+        said |= {event.request_id for event in engine.step()}
+    spent.clear()
+    begun = time.thread_time()
+    for _ in range(steps):
+        engine.step()
+    whole = time.thread_time() - begun
+    pack = spent["run"] - spent["forward"] - spent["draw"]
+    parts = [whole, spent["forward"], spent["draw"], pack, whole - spent["run"]]
+    return [part / steps * 1e3 for part in parts]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, required=True, help="a GGUF file")
+    parser.add_argument("--plan", default="exact")
+    arguments = parser.parse_args()
+    spent: Spent = defaultdict(float)
+    runner = TimedRunner(load_model(arguments.model, plan=arguments.plan, threads=1), spent)
+    lines = []
+    for name, streams, steps, sampling in CASES:
+        parts = measure(runner, spent, streams, steps, sampling)
+        lines.append([f"{streams}, {name}", *[f"{part:.2f}" for part in parts]])
+        print(lines[-1], file=sys.stderr)
+    print(describe(), f"· 1 thread · plan {arguments.plan}")
+    columns = ["streams", "step", "forward", "draw", "pack", "schedule, commit, emit"]
+    print(table("ms of CPU time", columns, lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
