@@ -59,7 +59,8 @@ class Winners:
         first = opened is None
         if opened is None:
             opened = Open(request_id, record.offset)
-        known = first and request_id in self._ended
+        # a cancel opens nothing: its request has no lease yet, or had ended before we began
+        known = first and (request_id in self._ended or kind == "cancel")
         if known or not opened.fold.apply(kind, attempt, record.offset):
             self.void += 1
             self._done(record.offset)

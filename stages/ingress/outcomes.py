@@ -9,7 +9,7 @@ from schemas.codec import JSON, encode, header, headers_of, tag_of, text_header
 from schemas.errors import CODES, Error, Refusal
 from schemas.ids import birth, is_id
 from schemas.ledger import Output
-from schemas.request import Request
+from schemas.request import TIER_LANES, Request
 
 from .arrival import SKEW, Arrival, arrive
 
@@ -92,7 +92,7 @@ def _output(
         outcome=outcome,
         error=error,
         tenant=arrival.tenant,
-        lane=arrival.lane or "silver",
+        lane=arrival.lane or TIER_LANES[request.service_tier if request else "auto"],
         encoding=arrival.encoding,
         correlation_id=arrival.correlation_id,
         created=birth(id),

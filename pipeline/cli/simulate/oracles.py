@@ -1,0 +1,207 @@
+"""What must be true at the end of every seed, read from the log and from what clients saw."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pipeline.log import Record, TopicPartition
+from schemas.codec import Unreadable, decode, header
+from schemas.folds import Effect, SlotFold
+from schemas.request import TIER_LANES
+from schemas.result import Result
+from schemas.status import Status
+from schemas.tokens import Chunk, End, Open, decode_event
+from schemas.work import Ready
+from workers.job import Emission, Job, Sampling
+from workers.null import NullEngine
+
+from .clients import Client
+from .world import World
+
+NEAR_GRACE = 12.0  # s: the grace is 15, and an attach may be a few seconds on its way
+
+
+class Violated(AssertionError):
+    """A promise was broken."""
+
+
+def records(world: World, topic: str) -> Iterator[Record]:
+    for number in range(world.cluster.count(topic)):
+        partition = world.cluster.partition(TopicPartition(topic, number))
+        yield from partition.read(partition.start, 1 << 30)
+
+
+def results(world: World) -> dict[str, list[Result]]:
+    found: dict[str, list[Result]] = defaultdict(list)
+    for record in records(world, world.topics.results):
+        try:
+            result = decode(record.value, Result)
+        except Unreadable:
+            continue  # a poisoned record: nobody's result
+        found[result.id].append(result)
+    return found
+
+
+def leased(world: World) -> set[str]:
+    """Every request of which the ledger or a lane knows."""
+    found = set(_ready(world))
+    for record in records(world, world.topics.ledger):
+        if header(record.headers, "type") in (b"lease/1", b"output/1") and record.key:
+            found.add(record.key.decode())
+    return found
+
+
+def check(world: World, clients: list[Client]) -> None:
+    """Raises Violated with all that is wrong."""
+    faults = list(_violations(world, clients))
+    if faults:
+        raise Violated("\n".join(faults))
+
+
+def _violations(world: World, clients: list[Client]) -> Iterator[str]:
+    outcomes = results(world)
+    slots = _slots(world)
+    ready = _ready(world)
+    for client in clients:
+        name = f"request {client.ask.number} ({client.ask.way}, {client.request_id})"
+        if len(client.ids_of_key) > 1:
+            yield f"{name}: one key, ids {sorted(client.ids_of_key)}"
+        if not client.accepted:
+            continue
+        same = outcomes.get(client.request_id, [])
+        distinct = {(each.outcome, each.output) for each in same}
+        if len(distinct) != 1:
+            yield f"{name}: outcomes {sorted(distinct)}"
+            continue
+        result = same[0]
+        yield from (f"{name}: {fault}" for fault in _ending(client, result))
+        yield from (f"{name}: {fault}" for fault in _stream(client, result))
+        yield from (f"{name}: {fault}" for fault in _slot(slots.get(client.request_id, []), result))
+        if client.request_id in ready and result.outcome == "completed" and not world.scenario.vary:
+            expected = _fault_free(ready[client.request_id], world)
+            if result.choices[0].token_ids != expected:
+                yield f"{name}: other tokens than without faults"
+    yield from _drained(world)
+
+
+def _ending(client: Client, result: Result) -> Iterator[str]:
+    ask = client.ask
+    reasons = {
+        "cancelled": ask.cancel_after is not None or client.left or client.longest_gap > NEAR_GRACE,
+        "expired": ask.deadline is not None,
+        "refused": ask.deadline is not None,  # a deadline that had passed at the door
+    }
+    if result.outcome != "completed" and not reasons.get(result.outcome, False):
+        yield f"ended {result.outcome} {result.error} though nothing asked for it"
+    if result.lane != TIER_LANES[ask.tier]:
+        yield f"ran in lane {result.lane}: {result}"
+    if result.outcome == "completed" and result.usage.completion_tokens != ask.tokens:
+        yield f"completed with {result.usage.completion_tokens} of {ask.tokens} tokens"
+
+
+def _stream(client: Client, result: Result) -> Iterator[str]:
+    """Gapless, in order, without repeats, and equal to the result."""
+    seen = [frame.id for frame in client.frames if frame.id is not None]
+    if len(seen) != len(set(seen)):
+        yield f"a frame came twice: {seen}"
+    if not client.finished or client.ask.way == "publish":
+        return
+    told = result.choices[0].text if result.choices else ""
+    if client.ask.way == "whole":
+        body = client.body or {}
+        if "choices" in body and body["choices"][0]["message"]["content"] != told:
+            yield f"the answer is not the result: {body['choices'][0]} / {told!r}"
+        return
+    if client.text() != told:
+        yield f"the stream is not the result: {client.text()!r} / {told!r}"
+
+
+def _slot(events: list[Record], result: Result) -> Iterator[str]:
+    """The slot's own fold gives the result, and ends with it."""
+    fold, ids, end = SlotFold(), [], None
+    for record in events:
+        event = decode_event(record.value)
+        if isinstance(event, Open):
+            fold.open(event.attempt)
+        elif isinstance(event, Chunk):
+            effect = fold.chunk(event.attempt, event.choice, event.k, len(event.ids), event.finish)
+            if effect is Effect.HOLE:
+                yield f"a hole before {event}"
+            elif effect is Effect.TOKENS:
+                ids += event.ids
+        elif isinstance(event, End) and fold.end() is Effect.CLOSED:
+            end = event
+    told = [token for choice in result.choices for token in choice.token_ids]
+    if end is None:
+        yield "no end in its slot"
+    elif end.outcome != result.outcome or end.tokens != len(told):
+        yield f"end says {end.outcome} and {end.tokens} tokens, the result {result.outcome}, {len(told)}"
+    if ids != told[: len(ids)] or (ids and len(ids) != len(told)):
+        yield f"its slot holds {len(ids)} tokens, its result {len(told)}, or others"
+
+
+def _slots(world: World) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = defaultdict(list)
+    for record in records(world, world.topics.tokens):
+        try:
+            decode_event(record.value)
+        except Unreadable:
+            continue
+        found[(record.key or b"").decode()].append(record)
+    return found
+
+
+def _ready(world: World) -> dict[str, Ready]:
+    found: dict[str, Ready] = {}
+    for lane in ("gold", "silver", "bronze"):
+        for record in records(world, world.topics.ready(lane)):
+            try:
+                made = decode(record.value, Ready)
+            except Unreadable:
+                continue
+            found.setdefault(made.request_id, made)
+    return found
+
+
+def _fault_free(ready: Ready, world: World) -> list[int]:
+    """What an engine says to this request when nothing goes wrong."""
+    engine = NullEngine(clock=world.clock)
+    sampling = Sampling(seed=ready.sampling.seed, stop=tuple(ready.sampling.stop))
+    engine.add(
+        Job(
+            request_id=ready.request_id,
+            attempt=1,
+            prompt_ids=ready.prompt_ids,
+            max_tokens=ready.max_tokens,
+            sampling=sampling,
+        )
+    )
+    ids: list[int] = []
+    while engine.has_work():
+        for event in engine.step():
+            assert isinstance(event, Emission)
+            ids += event.ids
+    return ids
+
+
+def _drained(world: World) -> Iterator[str]:
+    """Nobody holds what has ended; everything that was read was committed."""
+    last: dict[str, Status] = {}
+    for record in records(world, world.topics.status):
+        if header(record.headers, "type") == b"status/1" and record.value:
+            status = decode(record.value, Status)
+            last[status.member] = status
+    for name, process in world.members.items():
+        status_now = last.get(name)
+        if status_now is None or status_now.epoch != process.member.epoch:
+            yield f"{name} says nothing of itself"
+        elif status_now.worker is not None and status_now.worker.running:
+            yield f"{name} still holds {status_now.worker.running}"
+        elif status_now.worker is not None and status_now.worker.blocks_used:
+            yield f"{name} still holds {status_now.worker.blocks_used} blocks"
+    for group in ("hr.ingress", "hr.delivery", "hr.orchestration"):
+        for at, commit in world.cluster.group(group).offsets.items():
+            end = world.cluster.partition(at).end
+            if commit.offset > end:
+                yield f"{group} committed {commit.offset} of {at}, which ends at {end}"
+            elif commit.offset < end:
+                yield f"{group} left {end - commit.offset} records of {at} incomplete"

@@ -1,0 +1,103 @@
+"""What happens in one seed: pure data, so that a failing one can be shrunk and told."""
+
+import random
+from dataclasses import dataclass, replace
+
+ROLES = {"edge": 2, "ingress": 2, "orchestration": 2, "worker": 3, "delivery": 2}
+LANES = ("priority", "default", "flex")
+SPAN = 20.0  # s of virtual time in which requests come and faults strike
+PROCESS_FAULTS = ("kill", "pause", "drain", "slow")
+LOG_FAULTS = ("lost_acks", "lost_writes", "late", "repeated", "unavailable")
+OTHER_FAULTS = ("rebalance", "store_lost", "poison")
+FAULTS = PROCESS_FAULTS + LOG_FAULTS + OTHER_FAULTS
+GROUPS = ("ingress", "orchestration", "delivery")
+BAD_TOPICS = ("requests", "ready", "ledger", "work", "tokens", "status", "control")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One client and its request."""
+
+    number: int
+    at: float  # s
+    way: str  # stream | whole | native | publish | keyed
+    tokens: int
+    tier: str
+    edge: int  # 1 or 2
+    cut_after: int | None = None  # frames, then it goes on at the other edge
+    leave_after: float | None = None  # s, then it is gone for good
+    cancel_after: float | None = None  # s
+    deadline: float | None = None  # s from its beginning
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    at: float  # s
+    kind: str
+    target: str  # a member, a group, a topic
+    lasts: float  # s
+    share: float = 0.3  # of the batches that it hits
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    seed: int
+    asks: tuple[Ask, ...]
+    faults: tuple[Fault, ...]
+    skews: tuple[int, ...]  # ms that each process's clock is off
+    vary: bool  # tokens depend on the attempt, or mixed streams would be invisible
+
+    def without(self, asks: set[int] = frozenset(), faults: set[int] = frozenset()) -> "Scenario":  # type: ignore[assignment]
+        """Less of it: `asks` by number, `faults` by index."""
+        return replace(
+            self,
+            asks=tuple(a for a in self.asks if a.number not in asks),
+            faults=tuple(f for i, f in enumerate(self.faults) if i not in faults),
+        )
+
+
+def make_scenario(seed: int, *, asks: int = 40, faults: int = 20) -> Scenario:
+    chance = random.Random(f"scenario {seed}")
+    return Scenario(
+        seed=seed,
+        asks=tuple(_ask(chance, number) for number in range(asks)),
+        faults=tuple(sorted((_fault(chance) for _ in range(faults)), key=lambda f: f.at)),
+        skews=tuple(chance.randint(-3000, 3000) for _ in range(sum(ROLES.values()))),
+        vary=seed % 2 == 1,
+    )
+
+
+def _ask(chance: random.Random, number: int) -> Ask:
+    way = chance.choice(
+        ["stream", "stream", "stream", "whole", "native", "publish", "publish", "keyed"]
+    )
+    cut = chance.randint(1, 12) if way in ("stream", "native") and chance.random() < 0.4 else None
+    return Ask(
+        number=number,
+        at=chance.uniform(0, SPAN * 0.8),
+        way=way,
+        tokens=chance.randint(4, 32),
+        tier=chance.choice(LANES),
+        edge=chance.randint(1, 2),
+        cut_after=cut,
+        leave_after=chance.uniform(0.1, 2) if way == "stream" and chance.random() < 0.06 else None,
+        cancel_after=chance.uniform(0.05, 2) if way != "whole" and chance.random() < 0.1 else None,
+        deadline=chance.uniform(0.2, 4) if chance.random() < 0.06 else None,
+    )
+
+
+def _fault(chance: random.Random) -> Fault:
+    kind = chance.choice(FAULTS + ("kill", "kill", "pause"))
+    if kind in PROCESS_FAULTS:
+        role = chance.choice(list(ROLES))
+        target = f"{role}-{chance.randint(1, ROLES[role])}"
+    elif kind == "rebalance":
+        target = chance.choice(GROUPS)
+    elif kind == "poison":
+        target = chance.choice(BAD_TOPICS)
+    else:
+        target = chance.choice(
+            ["tokens", "ledger", "results", "requests", "ready.silver", "status", "work"]
+        )
+    lasts = chance.choice([0.2, 1.0, 3.0, 10.0, 20.0]) * chance.uniform(0.5, 1.0)
+    return Fault(chance.uniform(0.5, SPAN), kind, target, lasts, chance.uniform(0.1, 0.5))

@@ -1,0 +1,118 @@
+"""One seed from its scenario to its verdict."""
+
+import asyncio
+import hashlib
+import random
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pipeline.log import TopicPartition
+from pipeline.simulation import run_virtual
+
+from .clients import Client
+from .oracles import check, leased, results
+from .scenario import SPAN, Scenario
+from .world import World
+
+LIMIT = 900.0  # s of virtual time until everything must have drained
+SETTLE = 8.0  # s behind the last outcome: what is late still comes, commits are made
+TURNS = 5_000_000  # a livelock is found, not waited for
+
+
+@dataclass
+class Verdict:
+    scenario: Scenario
+    fault: str = ""  # empty: all promises held
+    digest: str = ""  # of the log: the same seed gives the same
+    told: Counter[str] = field(default_factory=Counter)
+    timeline: list[tuple[float, str]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)  # of the log, on demand
+
+
+def run_seed(scenario: Scenario, *, explain: bool = False) -> Verdict:
+    """Never raises what a seed may show: the verdict says it."""
+    verdict = Verdict(scenario)
+    chance = random.Random(f"order {scenario.seed}")
+    try:
+        run_virtual(_story(scenario, verdict, explain), chance=chance, limit=LIMIT * 2)
+    except AssertionError as error:
+        verdict.fault = verdict.fault or str(error)
+    except Exception:
+        verdict.fault = verdict.fault or traceback.format_exc(limit=-6)
+    return verdict
+
+
+async def _story(scenario: Scenario, verdict: Verdict, explain: bool) -> None:
+    world = World(scenario)
+    clients = [Client(world, ask) for ask in scenario.asks]
+    try:
+        await world.open()
+        await _play(world, clients)
+        check(world, clients)
+    except TimeoutError:
+        verdict.fault = _stuck(world, clients)
+    finally:
+        _tell(world, clients, verdict)
+        if explain or verdict.fault:
+            from .timeline import log_lines
+
+            verdict.lines = log_lines(world)
+        await world.close()
+
+
+async def _play(world: World, clients: list[Client]) -> None:
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(LIMIT):
+        async with asyncio.TaskGroup() as group:
+            for client in clients:
+                group.create_task(client.run(), name=f"client {client.ask.number}")
+            group.create_task(world.strike(), name="faults")
+            group.create_task(_calm(world), name="calm")
+        while not _all_ended(world, clients):
+            await asyncio.sleep(0.25)
+        world.told["drained after s"] = int(loop.time())
+        await asyncio.sleep(SETTLE)
+
+
+async def _calm(world: World) -> None:
+    await asyncio.sleep(SPAN + 1)
+    world.calm()
+
+
+def _all_ended(world: World, clients: list[Client]) -> bool:
+    """Everything that was accepted has ended: of clients that know it, and of those that do not."""
+    ended = results(world)
+    known = {client.request_id for client in clients if client.accepted}
+    return known <= ended.keys() and leased(world) <= ended.keys()
+
+
+def _stuck(world: World, clients: list[Client]) -> str:
+    ended = results(world)
+    open_ones = [
+        f"{c.ask.number} ({c.ask.way}, {c.request_id or 'no id yet'})"
+        for c in clients
+        if (c.accepted and c.request_id not in ended) or not (c.accepted or c.refused or c.left)
+    ]
+    return f"not drained after {LIMIT:.0f} s: {open_ones}"
+
+
+def _tell(world: World, clients: list[Client], verdict: Verdict) -> None:
+    told = world.told
+    told["requests"] = sum(client.accepted for client in clients)
+    told["resumed streams"] = sum(client.cuts > 0 for client in clients)
+    for same in results(world).values():
+        told[f"outcome {same[0].outcome}"] += 1
+        told["attempts above 1"] += same[0].attempts > 1
+    verdict.told = told
+    verdict.timeline = world.timeline
+    verdict.digest = _digest(world)
+
+
+def _digest(world: World) -> str:
+    made = hashlib.sha256()
+    for at in sorted(world.cluster.partitions):
+        partition = world.cluster.partition(TopicPartition(*at))
+        for record in partition.read(partition.start, 1 << 30):
+            made.update(repr(record).encode())
+    return made.hexdigest()[:16]
