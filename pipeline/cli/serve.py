@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ from pipeline.log import Log, LogError, LogUnavailable
 from pipeline.member import Fatal, Member, new_epoch
 from pipeline.settings import Settings
 from pipeline.topics import Topics
+from pipeline.watchdog import Stuck
 
 ROLES = {
     "edge": "stages.edge.role",
@@ -58,12 +60,26 @@ def serve_role(role: str, member_id: str, settings: Settings) -> int:
     try:
         with asyncio.Runner(loop_factory=_new_loop()) as runner:
             return runner.run(_serve(role, member_id, settings))
-    except LogError as error:
-        print(f"headrace: {member_id}: {error}", file=sys.stderr)
-        return 1
-    except Fatal as error:
-        print(f"headrace: {member_id}: {error}", file=sys.stderr)
-        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - its last words, whatever it was
+        return _last_words(member_id, error)
+
+
+def _last_words(member_id: str, error: Exception) -> int:
+    """Say in one last line why the process ends; its exit code."""
+    cause = next((each for each in _leaves(error) if isinstance(each, Fatal)), None)
+    known = [each for each in _leaves(error) if isinstance(each, LogError | Stuck)]
+    if cause is None and not known:
+        traceback.print_exception(error)  # nobody foresaw it
+    said = cause or next(iter(known or _leaves(error)))
+    print(f"headrace: {member_id}: {str(said) or type(said).__name__}", file=sys.stderr)
+    return cause.exit_code if cause is not None else 1
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """What a task group gathered, however deep."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for each in error.exceptions for leaf in _leaves(each)]
 
 
 def _new_loop() -> Callable[[], asyncio.AbstractEventLoop]:
