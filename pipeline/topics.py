@@ -3,12 +3,16 @@
 Declared here once, created and verified at start; auto-creation is off.
 """
 
+import re
 from dataclasses import dataclass
 
 from .log import TopicSpec
 
 LANES = ("gold", "silver", "bronze")
 STAGES = ("ingress", "orchestration", "worker", "delivery")  # each has a dead-letter topic
+
+FORBIDDEN = re.compile(r"[^a-zA-Z0-9._-]")
+TOPIC_LIMIT = 249  # characters of a topic's name
 
 HOUR = 3_600_000  # ms
 DAY = 24 * HOUR
@@ -65,7 +69,9 @@ class Topics:
         return f"{self.prefix}.control"
 
     def waiting(self, model: str) -> str:
-        return f"{self.prefix}.waiting.{model}"
+        """Where requests for a model without a worker wait; what a topic's name may not hold becomes
+        `_`, and two models may share one: each record says its own."""
+        return f"{self.prefix}.waiting.{FORBIDDEN.sub('_', model)}"[:TOPIC_LIMIT]
 
     def dead(self, stage: str) -> str:
         return f"{self.prefix}.dlq.{stage}"

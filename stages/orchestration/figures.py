@@ -21,8 +21,8 @@ class Figures:
         self.desk = desk
         self.arrivals = arrivals
         self.leased: dict[str, int] = {}  # lane → requests leased since the last sample
-        self.rates: dict[str, float] = {}
-        self.waiting: dict[str, int] = {}
+        self.rates = dict.fromkeys(LANES, 0.0)
+        self.waiting = dict.fromkeys(LANES, 0)
         self.requests_lag = 0
         self.sampled = 0  # ms
 
@@ -60,7 +60,7 @@ class Figures:
         leased, self.leased = self.leased, {}
         for lane in LANES:
             rate = leased.get(lane, 0) / passed
-            self.rates[lane] = round(keep * self.rates.get(lane, rate) + (1 - keep) * rate, 4)
+            self.rates[lane] = round(keep * self.rates[lane] + (1 - keep) * rate, 4)
 
     async def _sample(self) -> None:
         """The queue is what is ready and not leased: from what may be committed to the end."""

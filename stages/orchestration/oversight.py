@@ -50,6 +50,7 @@ class Oversight:
                 else:
                     self.look(entry.case)
         self.dispatch.place()
+        self.arrivals.wake()  # what was leased or has ended made room
 
     def _lease(self, entry: Entry) -> None:
         if entry.counts and entry.case is not None:

@@ -134,6 +134,13 @@ def test_chunks_after_a_higher_open_are_void() -> None:
     assert fold.seq == 18
 
 
+def test_chunks_of_an_attempt_that_has_not_opened_are_void() -> None:
+    fold = SlotFold()
+    fold.open(1)
+    assert fold.chunk(2, 0, 0, 4) is Effect.NOTHING
+    assert fold.seq == 0
+
+
 def test_a_hole_is_waited_for_and_a_repeat_is_dropped_whole() -> None:
     fold = SlotFold()
     fold.open(1)
