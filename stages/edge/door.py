@@ -97,7 +97,7 @@ async def admit(edge: Edge, exchange: Exchange, asked: Asked) -> Ticket:
     if member.draining.is_set():
         raise Refusal("draining", "this edge is going away; ask another", retry_after=1)
     now = member.clock.ms()
-    edge.outbox.check()
+    edge.check_broker()
     edge.admission.check(asked.lane, edge.sample(asked.lane))
     request_id = mint_into(now, member.chance, edge.tails.own, member.topics.tokens_partitions)
     own = Claim(request_id, asked.hash, asked.deadline)

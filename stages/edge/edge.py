@@ -56,6 +56,12 @@ class Edge:
     def settings(self) -> EdgeSettings:
         return self.member.settings.edge
 
+    def check_broker(self) -> None:
+        """Raises Refusal at once where a wait for the broker would be in vain."""
+        if self.tails.shared.away is not None:
+            raise no_broker(self.tails.shared.away)
+        self.outbox.check()
+
     def remember(self, request_id: str, begun: Begun) -> None:
         self.recent[request_id] = begun
         if len(self.recent) > RECENT:

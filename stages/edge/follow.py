@@ -192,7 +192,7 @@ def over_budget() -> Refusal:
     )
 
 
-def no_broker(error: Exception) -> Refusal:
+def no_broker(error: Exception | str) -> Refusal:
     return Refusal(
         "broker_unavailable", f"the log cannot be read: {error}", retry_after=RETRY_AFTER
     )

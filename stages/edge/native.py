@@ -114,6 +114,7 @@ async def events(edge: Edge, exchange: Exchange, request_id: str) -> None:
         raise Refusal("method_not_allowed", "events have no HEAD: it would last as long as they do")
     framing, cursor = query_of(exchange)
     check_id(edge, request_id)
+    edge.check_broker()
     this = await _who(edge, request_id, exchange.tenant)
     exchange.name(request_id)
     frames = Frames(request_id, this.model or "", this.kind, framing)

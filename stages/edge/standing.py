@@ -76,8 +76,9 @@ def not_found(request_id: str) -> Refusal:
 async def look(edge: Edge, request_id: str, tenant: str) -> Standing:
     """Raises Refusal: not found (also another tenant's), gone, or not found in time."""
     check_id(edge, request_id)
+    edge.check_broker()
     try:
-        async with asyncio.timeout(2 * edge.settings.scan_budget):
+        async with asyncio.timeout(edge.settings.scan_budget):  # of all places together
             found = await guarded(_look(edge, request_id))
     except TimeoutError as error:
         raise over_budget() from error

@@ -179,6 +179,9 @@ async def test_readiness_names_what_is_missing(back: Backstage, edge: EdgeUnderT
 
         reply = await eventually(unready)
         assert reply is not None
+        refused = await http.post("/v1/requests", json=CHAT)
+        check(refused, 503, "broker_unavailable")
+        assert int(refused.headers["retry-after"]) >= 1
     back.cluster.set_available(list(back.cluster.partitions), True)
     assert "broker" in reply.json()["missing"]
 
@@ -187,6 +190,16 @@ async def test_idempotency_without_a_store_is_503(edge: EdgeUnderTest) -> None:
     async with edge.client() as http:
         reply = await http.post("/v1/requests", json=CHAT, headers={"Idempotency-Key": "k"})
         check(reply, 503, "store_unavailable")
+
+
+async def test_a_store_that_does_not_answer_is_503_for_keyed_requests_alone(
+    back: Backstage,
+) -> None:
+    async with an_edge(back, store="redis://127.0.0.1:1") as edge, edge.client() as http:
+        reply = await http.post("/v1/requests", json=CHAT, headers={"Idempotency-Key": "k"})
+        check(reply, 503, "store_unavailable")
+        assert int(reply.headers["retry-after"]) >= 1
+        assert (await http.post("/v1/requests", json=CHAT)).status_code == 202
 
 
 @pytest.mark.redis
