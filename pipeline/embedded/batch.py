@@ -64,7 +64,10 @@ def read_header(batch: bytes) -> Header:
 
 
 def check(batch: bytes, limits: Limits, now: int) -> Header:
-    """Refuse (`Refused`) what a reader could not open: it would stop the partition for ever."""
+    """Refuse (`Refused`) what a reader could not open: it would stop the partition for ever.
+
+    The header returned has the highest timestamp that the records have, whatever was said.
+    """
     header = read_header(batch)
     if header.magic != 2:
         raise Refused(Code.invalid_record, f"record format {header.magic}, wanted 2")
@@ -81,13 +84,17 @@ def check(batch: bytes, limits: Limits, now: int) -> Header:
         raise Refused(Code.invalid_record, "transactional and control batches are not taken")
     if header.records < 1 or header.last_offset_delta != header.records - 1:
         raise Refused(Code.invalid_record, "the record count and the last offset disagree")
-    _check_records(batch, header, limits, now)
-    return header
+    if header.attributes & _APPEND_TIME:
+        raise Refused(Code.invalid_timestamp, "only the broker sets the time of appending")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise Refused(Code.invalid_record, "a producer id without epoch or sequence number")
+    return header._replace(max_timestamp=_check_records(batch, header, limits, now))
 
 
-def _check_records(batch: bytes, header: Header, limits: Limits, now: int) -> None:
+def _check_records(batch: bytes, header: Header, limits: Limits, now: int) -> int:
+    """The highest timestamp of the records, which are all in order."""
     earliest, latest = now - limits.timestamp_before_ms, now + limits.timestamp_after_ms
-    count = 0
+    count, highest = 0, -1
     for record in records(batch, limits.max_decompressed_bytes):
         if record.offset != header.base_offset + count:
             raise Refused(Code.invalid_record, f"record {count} has another offset than its place")
@@ -99,10 +106,12 @@ def _check_records(batch: bytes, header: Header, limits: Limits, now: int) -> No
                 f"timestamp {record.timestamp} is not within {earliest}..{latest}",
             )
         count += 1
+        highest = max(highest, record.timestamp)
     if count != header.records:
         raise Refused(
             Code.invalid_record, f"{count} records where the header says {header.records}"
         )
+    return highest
 
 
 def records(batch: bytes, max_decompressed_bytes: int) -> Iterator[Any]:

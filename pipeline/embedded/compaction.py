@@ -6,13 +6,16 @@ The last batch of a partition is never touched: its row says where the log ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, NamedTuple
 
-from pipeline.embedded.batch import read_header, rebuilt, records
+from pipeline.embedded.batch import rebuilt, records
 from pipeline.embedded.broker import Broker
-from pipeline.embedded.configs import MAX_DECOMPRESSED_BYTES
+from pipeline.embedded.errors import Refused
 from pipeline.embedded.partition import Partition
 from pipeline.embedded.store import Transaction
+
+log = logging.getLogger(__name__)
 
 _KEYS_MOST = 100_000  # keys in one pass, some 20 MB; the next pass goes on where this one stopped
 
@@ -33,12 +36,10 @@ async def compact(broker: Broker, partition: Partition) -> None:
     oldest_tombstone = broker.now() - partition.config.delete_retention_ms
     key, position = partition.key(partition.start), partition.compacted_position
     while (row := _next_row(broker, key, upto - 1)) is not None:
-        kept = [
-            record
-            for record in records(row.batch, MAX_DECOMPRESSED_BYTES)
-            if _stays(record, newest, oldest_tombstone)
-        ]
-        await _rewrite(broker, row, kept)
+        there = _records(partition, row)
+        kept = [record for record in there if _stays(record, newest, oldest_tombstone)]
+        if len(kept) < len(there):
+            await _rewrite(broker, row, kept)
         key, position = row.key + 1, row.position
         await asyncio.sleep(0)
     partition.compacted, partition.compacted_position = partition.offset(upto - 1) + 1, position
@@ -62,12 +63,21 @@ async def _newest(broker: Broker, partition: Partition, last: int) -> tuple[dict
     while (row := _next_row(broker, key, last - 1)) is not None:
         if row.max_timestamp > youngest or len(newest) >= _KEYS_MOST:
             break
-        for record in records(row.batch, MAX_DECOMPRESSED_BYTES):
+        for record in _records(partition, row):
             if record.key is not None:
                 newest[record.key] = record.offset
         key = row.key + 1
         await asyncio.sleep(0)
     return newest, key
+
+
+def _records(partition: Partition, row: _Row) -> list[Any]:
+    """The records of a batch; none if the topic's limits no longer let it be opened."""
+    try:
+        return list(records(row.batch, partition.config.limits.max_decompressed_bytes))
+    except Refused as refused:
+        log.warning("%s/%d: a batch stays as it is: %s", partition.topic, partition.number, refused)
+        return []
 
 
 def _stays(record: Any, newest: dict[bytes, int], oldest_tombstone: int) -> bool:
@@ -89,8 +99,7 @@ async def _rewrite(broker: Broker, row: _Row, kept: list[Any]) -> None:
         else:
             transaction.db.execute("DELETE FROM batches WHERE id = ?", (row.key,))
 
-    if len(kept) < read_header(row.batch).records:
-        await broker.store.write(replace)
+    await broker.store.write(replace)
 
 
 def _next_row(broker: Broker, key: int, last: int) -> _Row | None:

@@ -11,7 +11,7 @@ from pipeline.embedded.errors import Code, Refused
 
 _MAX = 2**63 - 1
 _DAY_MS = 86_400_000
-MAX_DECOMPRESSED_BYTES = 64 << 20  # of one batch: a small batch must not fill the memory
+_MOST_DECOMPRESSED = 64 << 20  # of one batch: a small batch must not fill the memory
 
 
 class Type:
@@ -53,7 +53,7 @@ CONFIGS: dict[str, Config] = {
     ),
     "max.decompressed.message.bytes": Config(
         Type.INT,
-        str(MAX_DECOMPRESSED_BYTES),
+        str(_MOST_DECOMPRESSED),
         least=1,
         broker_name="max.decompressed.message.bytes",
     ),

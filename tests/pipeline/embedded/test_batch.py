@@ -118,6 +118,17 @@ def test_times_too_far_ahead_are_refused_unless_the_broker_sets_them() -> None:
     check(data, LIMITS._replace(append_time=True), NOW)
 
 
+def test_the_highest_timestamp_is_the_records_own() -> None:
+    """A header that lies would keep a batch for ever, and mislead who searches by time."""
+    data = bytearray(batch((None, b"a"), (None, b"b"), timestamp=NOW))
+    struct.pack_into(">q", data, 35, 2**60)
+    assert check(resealed(data), LIMITS, NOW).max_timestamp == NOW + 1
+
+
+def test_a_producer_id_comes_with_a_sequence_number() -> None:
+    assert code_of(batch((None, b"a"), producer=(7, 0, -1))) is Code.invalid_record
+
+
 def test_a_compacted_topic_wants_keys() -> None:
     limits = LIMITS._replace(keys_required=True)
     assert code_of(batch((b"k", b"a"), (None, b"b")), limits) is Code.invalid_record
@@ -134,7 +145,8 @@ def test_the_place_in_the_log_is_written_and_the_rest_stays() -> None:
 def test_with_append_time_every_record_has_the_brokers_time() -> None:
     data = batch((b"k", b"a"), (None, b"b"))
     placed = stamped(data, read_header(data), 5, NOW)
-    check(placed, LIMITS._replace(append_time=True), NOW)
+    assert crc32c(placed[21:]) == read_header(placed).crc
+    assert code_of(placed) is Code.invalid_timestamp  # a client may not claim it
     assert {each.timestamp for each in records(placed, 1 << 20)} == {NOW}
 
 
