@@ -8,12 +8,14 @@ give it is found out.
 import asyncio
 import heapq
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+TaskOf = Generator[Any, None, T] | Coroutine[Any, Any, T]
 
 BASE_MS = 1_764_547_200_000  # 2025-12-01: where every simulated wall clock begins
 
@@ -24,6 +26,18 @@ class Deadlock(RuntimeError):
 
 class OutOfTime(RuntimeError):
     """The virtual time limit was reached."""
+
+
+class VirtualTask(asyncio.Task[T]):
+    """asyncio keeps tasks in sets and cancels them in the sets' order, which is that of their hashes:
+    by number it is the same in every process; by address, asyncio's own, it is not."""
+
+    def __init__(self, number: int, coro: TaskOf[T], **options: Any) -> None:
+        self.number = number  # before asyncio puts the task into a set
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self.number
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -37,12 +51,24 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._chance = chance
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []  # a heap
         self._set = 0  # timers so far
+        self._tasks = 0  # tasks so far
         self._dropped = 0  # timers in the heap that were cancelled
         self._ready: Any  # asyncio's own deque of what can run now
         self._stopping: bool
 
     def time(self) -> float:
         return self._now
+
+    def create_task(
+        self,
+        coro: TaskOf[T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[T]:
+        self._tasks += 1
+        named = str(name or f"task-{self._tasks}")
+        return VirtualTask(self._tasks, coro, loop=self, name=named, context=context)
 
     def call_later(
         self,

@@ -82,6 +82,25 @@ def test_the_same_seed_gives_the_same_schedule_and_others_give_others() -> None:
     assert len({tuple(schedule(seed)) for seed in range(20)}) > 10
 
 
+def test_tasks_of_a_group_are_cancelled_in_the_same_order_in_every_process() -> None:
+    order: list[str] = []
+
+    async def collected() -> list[str]:
+        async def member(number: int) -> None:
+            try:
+                await asyncio.sleep(1e6)
+            finally:
+                order.append(str(number))
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1), asyncio.TaskGroup() as tasks:
+                for number in range(20):
+                    tasks.create_task(member(number))
+        return order
+
+    assert run_virtual(collected()) == [str(number) for number in range(20)]
+
+
 def test_timers_of_one_moment_run_in_the_order_they_were_set() -> None:
     async def main() -> list[int]:
         seen: list[int] = []
