@@ -7,7 +7,6 @@ aiokafka compute it (`org.apache.kafka.common.utils.Utils.murmur2`); librdkafka'
 import hashlib
 import random
 import re
-import uuid
 from collections.abc import Container
 from functools import lru_cache
 
@@ -62,7 +61,8 @@ def _uuid7(ms: int, entropy: int) -> str:
     rand_a = (entropy >> 62) & 0xFFF
     rand_b = entropy & ((1 << 62) - 1)
     value = ((ms & ((1 << 48) - 1)) << 80) | (0x7 << 76) | (rand_a << 64) | (0b10 << 62) | rand_b
-    return PREFIX + str(uuid.UUID(int=value))
+    digits = f"{value:032x}"
+    return f"{PREFIX}{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def mint(ms: int, chance: random.Random) -> str:
