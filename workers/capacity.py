@@ -8,6 +8,7 @@ preempted: it gives its blocks back, keeps its place in the queue, and goes on l
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from itertools import chain
 
 from kernels.blocks import BlockPool
 from workers.job import Job
@@ -46,11 +47,20 @@ class Expectation:
         return max(0, min(sequence.left, int(guess) + 1))
 
 
-def never_fits(job: Job, pool: BlockPool, context: int) -> str | None:
-    """Why a job could not run even alone, with the numbers; None: it could."""
+def never_fits(job: Job, pool: BlockPool, context: int, vocab_size: int) -> str | None:
+    """Why a job could not run even alone, with the numbers; None: it could.
+
+    A token that the model does not have would fail a whole step, and with it other jobs.
+    """
     tokens = len(job.prompt_ids) + job.max_tokens
     if not job.prompt_ids:
         return "the prompt has no tokens: at least 1 is needed"
+    named = chain(
+        job.prompt_ids, *(p.ids for p in job.prefix), (id for id, _ in job.sampling.logit_bias)
+    )
+    strange = [id for id in named if not 0 <= id < vocab_size]
+    if strange:
+        return f"token {strange[0]} is none of the model's, which end at {vocab_size - 1}"
     if tokens > context:
         return (
             f"{len(job.prompt_ids)} prompt tokens and max_tokens {job.max_tokens} are {tokens}, "

@@ -62,7 +62,7 @@ class TorchEngine:
         self._max_occupancy = self._drafts = self._accepted = self._failures = 0
 
     def add(self, job: Job) -> None:
-        refusal = never_fits(job, self.pool, self._runner.context)
+        refusal = never_fits(job, self.pool, self._runner.context, self._runner.vocab_size)
         if refusal is not None:
             self._early.append(_failure(job, "never_fits", refusal, retryable=False))
             return

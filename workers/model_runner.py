@@ -38,7 +38,7 @@ class ModelRunner:
         self.draft_cost = min(1.0, max(0.0, (several - one) / (_SEVERAL - 1) / one))
         self._silent = model.vocabulary.control_ids
         self.revision = f"{model.revision}/{model.plan}"
-        self.context = model.config.context
+        self.context, self.vocab_size = model.config.context, model.config.vocab_size
         self.eos_ids = model.config.eos_ids
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -59,6 +59,10 @@ class ModelRunner:
             raise DeviceOutOfMemory(str(fault)) from fault
         except torch.AcceleratorError as fault:
             raise DeviceLost(str(fault)) from fault
+        except RuntimeError as fault:
+            if "DefaultCPUAllocator" in str(fault):  # torch has no class of its own for this one
+                raise DeviceOutOfMemory(str(fault)) from fault
+            raise
         if batch.tokens > 4 * batch.rows:  # mostly prompts: what computing again would be
             spent = (time.perf_counter() - begun) / batch.tokens
             self._token_seconds += (spent - self._token_seconds) / (4 if self._token_seconds else 1)

@@ -30,6 +30,7 @@ class Runner(Protocol):
 
     revision: str  # of the weights; blocks of different revisions are never mixed
     context: int  # tokens a sequence may have
+    vocab_size: int
     eos_ids: frozenset[int]
     draft_cost: float  # what one more token adds to a step of one, as a share of that step
 

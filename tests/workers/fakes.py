@@ -45,6 +45,7 @@ class HashRunner:
     blocks: int
     block_size: int
     context: int = 10_000
+    vocab_size: int = 257
     revision: str = "fake"
     eos_ids: frozenset[int] = frozenset({EOS})
     draft_cost: float = 0.05

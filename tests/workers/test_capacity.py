@@ -1,10 +1,11 @@
 """Who is admitted, in which order, and who has to make room."""
 
+from dataclasses import replace
 from typing import Any
 
 from kernels.blocks import BlockPool
 from workers.capacity import Expectation, Policy, admissible, never_fits, queue, victim
-from workers.job import Job, Sampling
+from workers.job import Job, Prefix, Sampling
 from workers.sequence import Sequence
 
 POLICY = Policy(margin=0.0)
@@ -123,11 +124,22 @@ def test_the_victim_is_of_the_lowest_lane_then_the_least_computed_and_never_the_
 
 def test_what_never_fits_is_said_with_the_numbers() -> None:
     pool = BlockPool(10, 4)
-    assert never_fits(sequence(0, prompt=20, tokens=20).job, pool, 100) is None
-    why = never_fits(sequence(0, prompt=20, tokens=21).job, pool, 100)
+    assert never_fits(sequence(0, prompt=20, tokens=20).job, pool, 100, 50) is None
+    why = never_fits(sequence(0, prompt=20, tokens=21).job, pool, 100, 50)
     assert why is not None and "11 KV blocks of 4" in why and "has 10" in why
-    why = never_fits(sequence(0, prompt=20, tokens=20).job, pool, 39)
+    why = never_fits(sequence(0, prompt=20, tokens=20).job, pool, 39, 50)
     assert why is not None and "20" in why and "39" in why
+
+
+def test_a_token_that_the_model_does_not_have_is_named() -> None:
+    pool, job = BlockPool(10, 4), sequence(7).job
+    assert never_fits(job, pool, 100, 8) is None
+    why = never_fits(job, pool, 100, 7)
+    assert why is not None and "token 7" in why and "end at 6" in why
+    biased = replace(job, sampling=Sampling(logit_bias=((9, 1.0),)))
+    assert "token 9" in str(never_fits(biased, pool, 100, 8))
+    continued = replace(job, prefix=(Prefix(ids=(-1,)),))
+    assert "token -1" in str(never_fits(continued, pool, 100, 8))
 
 
 def test_the_expected_length_is_learnt_from_those_that_ended() -> None:
