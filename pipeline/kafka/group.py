@@ -67,6 +67,7 @@ class KafkaGroupReader(KafkaReader):
 
     async def assigned(self, partitions: Iterable[KafkaPartition]) -> None:
         """Every rebalance throws positions away, those of kept partitions too: bring ours back."""
+        self._busy = self._loop.time()
         if self._listener is not None:
             local = await self._call(self._listener.on_assigned(_sorted(partitions)))
             for at, offset in (local or {}).items():

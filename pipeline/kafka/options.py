@@ -10,10 +10,11 @@ from ..settings import KafkaSettings
 
 REQUEST_TIMEOUT = 10_000  # ms; a broker that hangs longer is asked again
 # ms that a broker holds an empty fetch; it answers at once when there is a record. This is what an idle
-# consumer costs (0.25 % of a core with the broker's part at 500, 0.05 % at 5,000), and what a partition
-# waits for that was drained later than 100 ms while another one's fetch was out
+# consumer costs (0.25 % of a core with the broker's part at 500, 0.07 % at 2,000), and what a partition
+# waits for that was drained later than 100 ms while another one's fetch was out, and what a seek waits for
 FETCH_WAIT = 500
-SINGLE_WAIT = 2_000  # of a reader of one partition: only a seek waits for it
+IDLE_WAIT = 2_000  # where nothing came for IDLE_AFTER, and always where one partition is read
+IDLE_AFTER = 5.0  # s
 HEARTBEAT = 3_000  # ms; also how soon a member hears of a rebalance
 ASSIGNORS = {  # never Sticky: it keeps state for the whole process
     "roundrobin": RoundRobinPartitionAssignor,

@@ -11,7 +11,7 @@ from aiokafka import errors as kafka
 from ..log import LogUnavailable, OffsetGone, Record, TopicPartition
 from .admin import KafkaAdmin
 from .errors import translate, translated
-from .options import FETCH_WAIT
+from .options import FETCH_WAIT, IDLE_AFTER, IDLE_WAIT
 from .stopping import stop
 from .unopened import CANNOT_OPEN, step_over
 
@@ -24,13 +24,14 @@ class KafkaReader:
     ) -> None:
         self._consumer = consumer
         self._admin = admin
-        self._silence = fetch_wait / 1000 + PATIENCE
+        self._busy_wait = self._wait = fetch_wait
         self._next: dict[KafkaPartition, int] = {}  # what the next poll is owed, where we know it
         self._loop = asyncio.get_running_loop()
         self._fetch: asyncio.Task[dict[Any, list[Any]]] | None = None
         self._heard = self._loop.time()  # of the last sign of the broker's life
         self._heard_ms: int | None = None
         self._polled = self._heard
+        self._busy = self._heard  # when something last came
         self.closed = False
 
     async def start(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -77,10 +78,11 @@ class KafkaReader:
             self._polled = self._loop.time()
         if self._polled - began > timeout + 1.0:  # held up by a rebalance or by ourselves
             self._heard = self._polled
+        self._pace()
         if not batches:
             self._listen()
             return []
-        self._heard = self._polled
+        self._heard = self._busy = self._polled
         for partition, records in batches:
             if records:
                 self._next[partition] = records[-1].offset + 1
@@ -108,6 +110,13 @@ class KafkaReader:
 
     async def _stop(self) -> None:
         await stop(self._consumer.stop(), "consumer")
+
+    def _pace(self) -> None:
+        """Long fetches while nothing comes: they are what an idle system costs."""
+        idle = self._polled - self._busy > IDLE_AFTER
+        wait = IDLE_WAIT if idle else self._busy_wait
+        if wait != self._wait:
+            self._wait = self._consumer._fetcher._fetch_max_wait_ms = wait
 
     async def _rewind(self) -> None:
         """A poll that failed half-way has lost what it had taken from other partitions: take it again."""
@@ -137,7 +146,7 @@ class KafkaReader:
         if latest != self._heard_ms or not self._consumer.assignment():
             self._heard_ms = latest
             self._heard = self._polled
-        if self._polled - self._heard > self._silence:
+        if self._polled - self._heard > IDLE_WAIT / 1000 + PATIENCE:
             raise LogUnavailable(f"no fetch was answered for {self._polled - self._heard:.1f} s")
 
 
