@@ -58,6 +58,8 @@ class Edge:
 
     def check_broker(self) -> None:
         """Raises Refusal at once where a wait for the broker would be in vain."""
+        if "start" in self.member.missing:
+            raise no_broker("this edge is still starting")
         if self.tails.shared.away is not None:
             raise no_broker(self.tails.shared.away)
         self.outbox.check()

@@ -2,9 +2,11 @@
 
 import asyncio
 
-from pipeline.member import Member
+from pipeline.log import LogUnavailable
+from pipeline.member import Fatal, Member
 from pipeline.members import Members
 from pipeline.presence import Presence
+from pipeline.settings import EdgeSettings
 from pipeline.table import Table
 from schemas.codec import decode
 from schemas.models import Model
@@ -20,22 +22,24 @@ from .outbox import Outbox
 from .server import Server
 from .tail import Tails
 
+NO_PLACE = 75  # exit code: port, lock or space
 SILENT = 5.0  # s without an acked status, after which the broker counts as away
 TICK = 1.0  # s
 MARGIN = 3.0  # s of the drain limit kept for closing what is still open
 
 
 async def run(member: Member) -> None:
-    """Serve until `draining` is set and what is open has ended, or its time is over."""
+    """Serve until `draining` is set and what is open has ended, or its time is over.
+
+    Raises Fatal when it cannot listen.
+    """
     urgent = await member.log.writer("edge")
-    bulk = await member.log.writer("edge-bulk")
+    bulk = await member.log.writer("edge-status")
     edge = assemble(member, Outbox(member, urgent))
     presence = Presence(member, bulk, lambda: {"slots": edge.tails.slots})
     server = Server(App(edge), member.settings.edge)
-    await edge.tails.shared.open()
-    host = member.settings.edge.host
-    port = await server.listen()
-    member.http = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    member.http = await listen(server, member.settings.edge)
+    await open_tail(edge)
     note_missing(edge, 0.0)
     member.missing.pop("start", None)
     work: list[asyncio.Task[None]] = [
@@ -64,6 +68,31 @@ async def run(member: Member) -> None:
         await edge.tails.close()
         await urgent.close()
         await bulk.close()
+
+
+async def listen(server: Server, settings: EdgeSettings) -> str:
+    """The URL. Raises Fatal: the port is taken, or may not be used."""
+    try:
+        port = await server.listen()
+    except OSError as error:
+        raise Fatal(
+            f"cannot listen on {settings.host}:{settings.port} ({error.strerror}): free it, or choose "
+            "another one with --http or --host",
+            NO_PLACE,
+        ) from error
+    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{shown}:{port}"
+
+
+async def open_tail(edge: Edge) -> None:
+    """Not ready before the positions of the own slots are known, however long that takes."""
+    while not edge.member.draining.is_set():
+        try:
+            await edge.tails.shared.open()
+            return
+        except LogUnavailable as error:
+            edge.member.missing["start"] = f"no position in hr.tokens yet: {error}"
+            await asyncio.sleep(TICK)
 
 
 def assemble(member: Member, outbox: Outbox) -> Edge:

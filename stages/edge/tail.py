@@ -42,7 +42,8 @@ class Tail:
 
     async def run(self) -> None:
         """After `open`; cancel it to stop."""
-        assert self._reader is not None
+        if self._reader is None:  # it was to go before it was there
+            return
         results = self._member.topics.results
         push, push_result = self._feeds.push, self._feeds.push_result
         try:

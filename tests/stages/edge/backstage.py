@@ -324,7 +324,7 @@ async def an_edge(
 ) -> AsyncIterator[EdgeUnderTest]:
     chance = random.Random(name)
     settings = Settings(
-        edge=EdgeSettings(port=0, **edge), keys=keys or {}, store=StoreSettings(url=store)
+        edge=EdgeSettings(**({"port": 0} | edge)), keys=keys or {}, store=StoreSettings(url=store)
     )
     settings.runner.drain_limit = 4.0
     member = Member(

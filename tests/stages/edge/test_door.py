@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from pipeline.log import Record
+from pipeline.member import Fatal
 
 from .backstage import CHAT, MODEL, TOPICS, Asked, Backstage, EdgeUnderTest, an_edge, eventually
 
@@ -305,3 +306,10 @@ async def test_after_an_unacknowledged_publish_a_key_leads_back_to_the_request(
         again = await http.post("/v1/requests", json=CHAT, headers=key)
         assert again.json()["id"] == asked.id == reply.headers["headrace-request-id"]
     assert not await back.records(TOPICS.ledger)
+
+
+async def test_a_taken_port_ends_the_edge_with_a_word(back: Backstage, edge: EdgeUnderTest) -> None:
+    with pytest.raises(Fatal, match=f"{edge.port}.*--http") as fatal:
+        async with an_edge(back, "edge-2", port=edge.port):
+            pass
+    assert fatal.value.exit_code == 75
