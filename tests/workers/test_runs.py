@@ -8,7 +8,7 @@ import pytest
 from schemas.control import Wake
 from schemas.ledger import Output, Released
 from schemas.tokens import Chunk, Open
-from tests.workers.stand import TOPICS, Stand, answer, listed, virtual, words, worker
+from tests.workers.stand import TOPICS, Stand, answer, listed, status, virtual, words, worker
 from workers.job import Failure
 from workers.null import WORDS, NullEngine
 
@@ -145,6 +145,7 @@ def test_a_cancel_ends_a_run_with_what_it_said() -> None:
             assert 0 < len(said) < 20 and output.choices[0].ids == said
             await asyncio.sleep(3)
             assert words(stand.slot(order.request_id))[0] == said, "it has stopped"
+            assert status(stand).blocks_used == 0, "the device is free again"
 
     virtual(main)
 
