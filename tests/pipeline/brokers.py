@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -117,11 +118,18 @@ class EmbeddedBroker:
             cwd=ROOT,
         )
         assert self.process.stdout is not None
-        for text in self.process.stdout:
-            if found := re.search(r"127\.0\.0\.1:(\d+)", text):
-                self.port = int(found[1])
-                self.bootstrap = found[0]
-                return
+        patience = threading.Timer(
+            60.0, self.process.kill
+        )  # a broker that says nothing ends the wait
+        patience.start()
+        try:
+            for text in self.process.stdout:
+                if found := re.search(r"127\.0\.0\.1:(\d+)", text):
+                    self.port = int(found[1])
+                    self.bootstrap = found[0]
+                    return
+        finally:
+            patience.cancel()
         raise RuntimeError(f"the embedded broker ended with {self.process.wait()}")
 
     def stop(self) -> None:
