@@ -289,6 +289,15 @@ class LogContract:
         (record,) = await read(reader, 1)
         assert record.value == value
 
+    async def test_a_topic_may_take_larger_records(self, log: Log) -> None:
+        """As dead-letter topics do: a full record and its reason."""
+        name = await topic(log, max_message_bytes="2097152")
+        writer = await log.writer(max_request_size=2_000_000)
+        value = bytes(1_500_000)
+        await asyncio.wait_for(writer.send(Outgoing(name, value)), LIMIT)
+        reader = await log.reader({TopicPartition(name, 0): "start"})
+        assert [each.value for each in await read(reader, 1)] == [value]
+
     async def test_flush_waits_for_what_was_sent(self, log: Log) -> None:
         name = await topic(log, 3)
         writer = await log.writer()
