@@ -39,15 +39,18 @@ def inbox_of(member_id: str, partitions: int) -> int:
 
 
 class Inbox:
-    """`take` gets every new order, `refuse` what cannot be read."""
+    """`take` gets every new order, `again` one that was taken before, `refuse` what cannot be read."""
 
-    def __init__(self, member: Member, take: Take, refuse: Refuse) -> None:
+    def __init__(
+        self, member: Member, take: Take, refuse: Refuse, again: Callable[[Order], object]
+    ) -> None:
         topics = member.topics
         self.at = TopicPartition(topics.work, inbox_of(member.id, topics.work_partitions))
         self.position = 0  # everything before it has been taken or was not ours
         self._member = member
         self._take = take
         self._refuse = refuse
+        self._again = again
         self._taken: dict[tuple[str, int], int] = {}  # (request, attempt) → its deadline, ms
         self._reader: Reader | None = None
 
@@ -93,6 +96,7 @@ class Inbox:
         """An order may be sent again under the same count: the same work, taken once."""
         key = order.request_id, order.attempt
         if key in self._taken:
+            self._again(order)
             return
         if len(self._taken) >= REMEMBERED:
             now = self._member.clock.ms()

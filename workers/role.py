@@ -82,7 +82,7 @@ class Worker:
         self._tokens = await log.writer("tokens")
         self._ledger = await log.writer("ledger")
         self._outbox = Outbox(member, self._tokens, self._ledger, self._driver.token_text)
-        self._inbox = Inbox(member, self._take, self._give_back)
+        self._inbox = Inbox(member, self._take, self._give_back, self._spend)
         self._members = Members(log, member.topics)
         memory = (lambda: 0.0) if self._inline else memory_gauge(member.settings.worker.device)
         self._heartbeat = Heartbeat(
@@ -137,7 +137,7 @@ class Worker:
         self._runs.begin(order, span, self._refusal(order))
 
     def _refusal(self, order: Order) -> Ending | None:
-        offered = self._heartbeat.credits.spend(order.orchestrator_epoch, order.count)
+        offered = self._spend(order)
         ready, model = order.ready, self._model
         if self._control.over(order.request_id, order.attempt):
             return SUPERSEDED
@@ -148,6 +148,10 @@ class Worker:
         if self._member.draining.is_set():
             return released("drain")
         return None
+
+    def _spend(self, order: Order) -> bool:
+        """An order costs its credit also when it is a repeat: its sender counts it."""
+        return self._heartbeat.credits.spend(order.orchestrator_epoch, order.count)
 
     def _give_back(self, request_id: str, attempt: int, letter: Outgoing, why: str) -> None:
         self._group.create_task(self._outbox.unreadable(request_id, attempt, letter, why))

@@ -104,6 +104,8 @@ class Missing:
         )
         if case.fold.cancelled or (sent is not None and sent.tries > limit):
             case.given_back[suspect.attempt] = "lost"
+            if sent is not None and sent.order.count == hand.sent:
+                hand.sent -= 1  # a later order would heal the count; there is none yet
             self.recovery.put(case)
         elif sent is not None:
             sent.tries += 1

@@ -87,9 +87,12 @@ class Oversight:
 
     def heard(self, seen: Seen) -> None:
         """A status: credits, positions, a death by leaving."""
+        known = len(self.desk.fleet.hands)
         hand = self.desk.fleet.heard(seen)
         if hand is None:
             return
+        if len(self.desk.fleet.hands) > known or seen.status.state == "stopped":
+            self.sweep()  # an earlier life is over
         self.missing.heard(hand)
         self.dispatch.soon()
         self.arrivals.wake()

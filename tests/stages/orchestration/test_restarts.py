@@ -178,3 +178,21 @@ def test_a_draining_worker_gives_back_what_another_continues() -> None:
         stand.check()
 
     on_stand(story, worker={"null_rate": 20})
+
+
+def test_an_order_that_was_sent_again_costs_no_credit_for_ever() -> None:
+    async def story(stand: Stand) -> None:
+        stand.start("delivery")
+        stand.start("worker", slots=1)
+        orchestrator = stand.start("orchestration")
+        for _ in range(12):
+            await stand.ask(20)
+        for _ in range(3):
+            await asyncio.sleep(3)
+            orchestrator.kill()
+            orchestrator = stand.start("orchestration")
+            await asyncio.sleep(50)
+        await stand.ended(limit=300)
+        stand.check()
+
+    on_stand(story, worker={"null_rate": 20})
