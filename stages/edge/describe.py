@@ -10,6 +10,12 @@ from schemas.errors import CODES, Error
 from schemas.request import Message, Request
 from schemas.result import Result
 
+# what a body may say besides the record's own fields
+HTTP_ONLY: dict[str, Any] = {
+    "stream": {"type": "boolean", "default": False},
+    "stream_options": {"properties": {"include_usage": {"type": "boolean"}}},
+    "max_completion_tokens": {"type": "integer", "minimum": 1},
+}
 REF = "#/components/schemas/{name}"
 
 
@@ -35,7 +41,8 @@ def document() -> bytes:
 
 
 def _paths(refs: dict[str, Any]) -> dict[str, Any]:
-    ask = {"required": True, "content": {"application/json": {"schema": refs["Request"]}}}
+    asked = {"allOf": [refs["Request"], {"properties": HTTP_ONLY}]}
+    ask = {"required": True, "content": {"application/json": {"schema": asked}}}
     one = [_parameter("request_id", "path", "string")]
     cursor = [
         _parameter("format", "query", "string", enum=["native", "openai"]),

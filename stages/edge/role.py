@@ -8,6 +8,7 @@ from pipeline.members import Members
 from pipeline.presence import Presence
 from pipeline.settings import EdgeSettings
 from pipeline.table import Table
+from pipeline.watchdog import Watchdog
 from schemas.codec import decode
 from schemas.models import Model
 
@@ -50,6 +51,7 @@ async def run(member: Member) -> None:
             edge.models.run(),
             presence.run(),
             tick(edge, server, presence),
+            Watchdog(member.log.admin, writers=[urgent, bulk]).run(),
         )
     ]
     drained = asyncio.create_task(_until(member.draining))
