@@ -86,8 +86,9 @@ async def _verdict(
     """Wait until the request was admitted, refused or has begun; then the status line may go out.
 
     Where nothing comes in time it was accepted and ingress is slow: 200, and a refusal is an event."""
-    wait = edge.settings.verdict_wait
-    timer = asyncio.get_running_loop().call_later(wait, feed.hurry)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    timer = loop.call_at(began + edge.settings.verdict_wait, feed.hurry)
     try:
         while not (feed.decided or feed.gone or feed.only_result or feed.hurried):
             if sent is not None and sent.done():
@@ -97,7 +98,7 @@ async def _verdict(
     finally:
         timer.cancel()
     if sent is not None and not feed.decided:
-        await acknowledged(edge, exchange, asked, sent, wait)
+        await acknowledged(edge, exchange, asked, sent, loop.time() - began)
 
 
 async def _refused(edge: Edge, exchange: Exchange, feed: Feed) -> bool:

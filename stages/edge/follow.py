@@ -5,10 +5,11 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from typing import TypeVar
 
+from pipeline import logs
 from pipeline.log import LogUnavailable, OffsetGone, Record, TopicPartition
 from pipeline.lookup import ScanBudget, find_result, scan
 from pipeline.member import Member
-from schemas.codec import decode
+from schemas.codec import Unreadable, decode
 from schemas.errors import Refusal
 from schemas.ids import birth, partition_of
 from schemas.ledger import LedgerRecord, Output
@@ -153,7 +154,11 @@ class Follower:
         record = await self.record_at(at, offset)
         if record is None or record.key != request_id.encode():
             return None
-        said: LedgerRecord = decode(record.value, LedgerRecord)
+        try:
+            said: LedgerRecord = decode(record.value, LedgerRecord)
+        except Unreadable as error:  # its result says so too
+            logs.warn("unreadable", topic=at.topic, offset=offset, error=error)
+            return None
         return said if isinstance(said, Output) else None
 
     async def record_at(self, at: TopicPartition, offset: int) -> Record | None:

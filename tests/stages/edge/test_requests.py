@@ -206,6 +206,22 @@ async def test_a_client_that_leaves_a_stream_is_a_detach(back: Backstage) -> Non
     assert not await back.records(TOPICS.ledger)
 
 
+async def test_a_client_that_leaves_before_the_ack_is_a_detach_too(
+    back: Backstage, edge: EdgeUnderTest
+) -> None:
+    places = [place for place in back.cluster.partitions if place.topic == TOPICS.requests]
+    back.cluster.set_available(places, False)
+    async with edge.client() as http:
+        task = asyncio.create_task(http.post("/v1/chat/completions", json=CHAT | {"stream": True}))
+        await eventually(lambda: controls(back, 1))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    back.cluster.set_available(places, True)
+    told = await eventually(lambda: controls(back, 2))
+    assert isinstance(told[1], Detach) and told[1].gone
+    assert not await back.records(TOPICS.ledger)
+
+
 async def test_a_client_that_leaves_a_whole_answer_cancels_at_once(
     back: Backstage, edge: EdgeUnderTest
 ) -> None:
