@@ -134,7 +134,7 @@ def test_a_cancel_ends_a_run_with_what_it_said() -> None:
         stand = Stand(null_rate=10)
         await stand.begin()
         async with worker(stand) as member:
-            order = stand.order(member)
+            order = stand.order(member, stand.ready(max_tokens=1000))
             await stand.send(order)
             await stand.until(lambda: len(stand.slot(order.request_id)) > 5)
             wake = Wake(request_id=order.request_id, attempt=1)
