@@ -18,7 +18,8 @@ from pipeline.log import (
     TopicSpec,
 )
 from pipeline.settings import KafkaSettings
-from tests.pipeline.log_contract import LIMIT, LogContract, WallClock, read, topic, write
+from tests.pipeline.contract.stand import LIMIT, WallClock, read, topic, write
+from tests.pipeline.log_contract import LogContract
 
 
 class Broker(Protocol):

@@ -6,7 +6,7 @@ from pipeline.declare import TopicMismatch, declare
 from pipeline.log import TopicPartition
 from pipeline.memory import MemoryCluster
 from pipeline.topics import Topics
-from tests.pipeline.log_contract import WallClock
+from tests.pipeline.contract.stand import WallClock
 
 
 async def test_every_topic_is_made_and_a_second_start_finds_them() -> None:

@@ -12,7 +12,7 @@ from pipeline.log import LogUnavailable, NotAuthorized, Outgoing, TopicPartition
 from pipeline.settings import KafkaSettings
 from pipeline.topics import Topics
 from tests.pipeline import brokers
-from tests.pipeline.log_contract import WallClock, read, write
+from tests.pipeline.contract.stand import WallClock, read, write
 
 JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "

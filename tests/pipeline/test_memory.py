@@ -18,7 +18,8 @@ from pipeline.log import (
 )
 from pipeline.memory import Fate, MemoryCluster, MemoryLog
 from pipeline.simulation import VirtualClock, run_virtual
-from tests.pipeline.log_contract import Books, LogContract, WallClock, read
+from tests.pipeline.contract.stand import Books, WallClock, read
+from tests.pipeline.log_contract import LogContract
 
 AT = TopicPartition("t", 0)
 

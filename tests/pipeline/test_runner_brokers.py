@@ -17,7 +17,7 @@ from pipeline.settings import KafkaSettings, RunnerSettings, Settings
 from pipeline.stage import Context, DeadLetter, Emit
 from pipeline.topics import Topics
 
-from .log_contract import topic, write
+from .contract.stand import topic, write
 
 PARTITIONS = 4
 LIMIT = 90.0  # s that any wait may take on a busy machine, rebalances included

@@ -11,7 +11,7 @@ from pipeline.log import Outgoing, TopicPartition
 from pipeline.metrics import REGISTRY
 from pipeline.settings import KafkaSettings
 from tests.pipeline.brokers import EmbeddedBroker
-from tests.pipeline.log_contract import LIMIT, WallClock, read, topic, write
+from tests.pipeline.contract.stand import LIMIT, WallClock, read, topic, write
 
 
 @pytest.fixture
