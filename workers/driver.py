@@ -5,7 +5,6 @@ Whatever an engine says is handed to `deliver` in the event loop, step by step a
 
 import abc
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,7 +14,6 @@ Event = Emission | Failure
 Deliver = Callable[[list[Event]], None]
 Command = Callable[[Engine], object]
 
-BACKLOG = 64  # steps that the loop may be behind before the engine waits for it
 IDLE = Capacity(
     running=0,
     waiting=0,
@@ -51,7 +49,7 @@ class Driver(Protocol):
     async def close(self) -> None: ...
 
 
-class _Crank(abc.ABC):
+class Crank(abc.ABC):
     """What both forms share; in the event loop only."""
 
     def __init__(self, build: Callable[[], Engine], deliver: Deliver) -> None:
@@ -108,151 +106,3 @@ class _Crank(abc.ABC):
     def _died(self, error: BaseException) -> None:
         if not self.failed.done():
             self.failed.set_exception(error)
-
-
-class ThreadDriver(_Crank):
-    """The engine's own thread: no step ever waits for the event loop, nor the loop for a step."""
-
-    def __init__(self, build: Callable[[], Engine], deliver: Deliver) -> None:
-        super().__init__(build, deliver)
-        self._wake = threading.Condition()
-        self._commands: list[Command] = []
-        self._paused = self._closing = False
-        self.behind = 0  # steps that the loop has not taken yet
-        self._started: asyncio.Future[None] = self._loop.create_future()
-        self._ended = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-
-    async def start(self) -> None:
-        self._thread.start()
-        await self._started
-
-    async def close(self) -> None:
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        if self._thread.is_alive():  # a step cannot be interrupted, but none takes long
-            await self._ended.wait()
-
-    def _post(self, command: Command) -> None:
-        with self._wake:
-            self._commands.append(command)
-            self._wake.notify()
-
-    def _changed(self) -> None:
-        with self._wake:
-            self._paused = bool(self._reasons)
-            self._wake.notify()
-
-    def _said(self, events: list[Event], capacity: Capacity, busy: bool) -> None:
-        with self._wake:
-            self.behind -= 1
-            self._wake.notify()
-        super()._said(events, capacity, busy)
-
-    def _run(self) -> None:
-        try:
-            engine = self._engine = self._build()
-        except BaseException as error:  # noqa: BLE001 - it belongs to who awaits start()
-            self._tell(self._fail_start, error)
-            return
-        self._tell(self._started.set_result, None)
-        try:
-            while self._turn(engine):
-                pass
-            engine.close()
-        except BaseException as error:  # noqa: BLE001 - the loop decides how the process ends
-            self._tell(self._died, error)
-        self._tell(self._ended.set)
-
-    def _turn(self, engine: Engine) -> bool:
-        """Commands, then a step if there is one to do. False: closed."""
-        with self._wake:
-            while not (self._commands or self._closing or self._may_step(engine)):
-                self._wake.wait()
-            commands, self._commands = self._commands, []
-            if self._closing:
-                return False
-        for command in commands:
-            command(engine)
-        if commands and not engine.has_work():
-            self._report(engine, [])  # what was cancelled holds nothing any more
-        if not engine.has_work() or self._paused:
-            return True
-        wait = engine.wait_ms()
-        if wait > 0:
-            with self._wake:
-                if not (self._commands or self._closing):
-                    self._wake.wait(wait / 1000)
-                if self._commands or self._closing:
-                    return True
-        self._report(engine, engine.step())
-        return True
-
-    def _report(self, engine: Engine, events: list[Event]) -> None:
-        with self._wake:
-            self.behind += 1
-        self._tell(self._said, events, engine.capacity(), engine.has_work())
-
-    def _may_step(self, engine: Engine) -> bool:
-        return not self._paused and self.behind < BACKLOG and engine.has_work()
-
-    def _tell(self, say: Callable[..., object], *args: object) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(say, *args)
-
-    def _fail_start(self, error: BaseException) -> None:
-        if not self._started.done():
-            self._started.set_exception(error)
-
-
-class InlineDriver(_Crank):
-    """The same without a thread: deterministic, in virtual time."""
-
-    def __init__(self, build: Callable[[], Engine], deliver: Deliver) -> None:
-        super().__init__(build, deliver)
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        self._engine = self._build()
-        self._task = self._loop.create_task(self._run(self._engine))
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-        if self._engine is not None:
-            self._engine.close()
-
-    def _post(self, command: Command) -> None:
-        assert self._engine is not None, "started before it is given work"
-        command(self._engine)
-        if not self._engine.has_work():
-            self._said([], self._engine.capacity(), False)
-        self._wake.set()
-
-    def _changed(self) -> None:
-        self._wake.set()
-
-    async def _run(self, engine: Engine) -> None:
-        try:
-            while True:
-                self._wake.clear()
-                if self._reasons or not engine.has_work():
-                    await self._wake.wait()
-                elif (wait := engine.wait_ms()) > 0:
-                    await self._sleep(wait / 1000)
-                else:
-                    events = engine.step()
-                    self._said(events, engine.capacity(), engine.has_work())
-                    await asyncio.sleep(0)
-        except Exception as error:  # noqa: BLE001 - the role decides how the process ends
-            self._died(error)
-
-    async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return

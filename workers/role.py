@@ -13,15 +13,17 @@ from schemas.codec import decode
 from schemas.models import Model
 from schemas.work import Order
 from workers.control import Control
-from workers.driver import Driver, Event, InlineDriver, ThreadDriver
+from workers.driver import Driver, Event
 from workers.endings import SUPERSEDED, Ending, released
 from workers.engines import choose_model, engine_of
 from workers.heartbeat import Heartbeat
 from workers.inbox import Inbox
+from workers.inline_driver import InlineDriver
 from workers.outbox import Outbox
 from workers.runner import DeviceLost
 from workers.runs import Runs
 from workers.telemetry import memory_gauge
+from workers.thread_driver import ThreadDriver
 
 DEVICE_LOST = 70  # exit code
 FAULT_LIMIT = 2.0  # s to give work back when the engine has died

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
@@ -10,38 +9,17 @@ from pipeline import logs, metrics, tracing
 from pipeline.log import LogUnavailable, OffsetGone, Placed
 from pipeline.lookup import ScanBudget
 from pipeline.member import Member
-from schemas.ledger import Output, Usage
-from schemas.request import LANES
-from schemas.work import Order, SamplingParams
+from schemas.work import Order
 from workers.driver import Driver, Event
 from workers.endings import COMPLETED, SUPERSEDED, Ending, expired, failed
-from workers.job import Failure, Job, Prefix, Sampling
-from workers.outbox import Outbox, Speaker
+from workers.job import Failure, Prefix
+from workers.jobs import job_of
+from workers.outbox import Outbox
+from workers.outcome import measure, output_of
 from workers.prefix import Superseded, read_prefix
+from workers.run import Key, Run
 
-Key = tuple[str, int]  # request id, attempt
 RETRY = 0.5  # s until a slot is read again after a broker error
-
-
-@dataclass(slots=True, eq=False)
-class Run:
-    order: Order
-    speaker: Speaker
-    span: tracing.Span
-    taken: int  # ms
-    ending: "asyncio.Future[Ending]"
-    first: dict[str, int] = field(default_factory=dict)  # of an earlier attempt: stage → ms
-    computing: bool = False  # the engine has it
-    gone: asyncio.Event = field(default_factory=asyncio.Event)  # it has left
-
-    @property
-    def key(self) -> Key:
-        return self.order.request_id, self.order.attempt
-
-    def end(self, ending: Ending) -> None:
-        """The first ending stays."""
-        if not self.ending.done():
-            self.ending.set_result(ending)
 
 
 class Runs:
@@ -145,7 +123,7 @@ class Runs:
         if not run.ending.done() and run.speaker.finished:
             run.end(COMPLETED)  # the log holds the whole answer: compute nothing
         if not run.ending.done():
-            self._driver.add(_job(run.order, prefix))
+            self._driver.add(job_of(run.order, prefix))
             run.computing = True
             await self._wait(run)
         return run.ending.result()
@@ -202,99 +180,12 @@ class Runs:
             logs.info("released", request_id=run.order.request_id, why=ending.why)
             await self._outbox.released(run.order, ending.why, ending.detail)
             return
-        output = _output(run, ending, finished)
+        output = output_of(run, ending, finished)
         await self._outbox.output(output)
-        _measure(output)
+        measure(output)
 
     def _left(self, task: "asyncio.Task[None]") -> None:
         del self._tasks[task]
         error = None if task.cancelled() else task.exception()
         if error is not None and not self.failed.done():
             self.failed.set_exception(error)
-
-
-def _job(order: Order, prefix: tuple[Prefix, ...]) -> Job:
-    ready = order.ready
-    return Job(
-        request_id=order.request_id,
-        attempt=order.attempt,
-        prompt_ids=ready.prompt_ids,
-        max_tokens=ready.max_tokens,
-        n=ready.n,
-        sampling=_sampling(ready.sampling),
-        prefix=prefix,
-        salt=ready.salt,
-        lane=LANES.index(ready.lane) if ready.lane in LANES else 1,
-        deadline_ms=ready.deadline,
-        alone=order.alone,
-    )
-
-
-def _sampling(params: SamplingParams) -> Sampling:
-    return Sampling(
-        temperature=params.temperature,
-        top_p=params.top_p,
-        top_k=params.top_k,
-        min_p=params.min_p,
-        presence_penalty=params.presence_penalty,
-        frequency_penalty=params.frequency_penalty,
-        repetition_penalty=params.repetition_penalty,
-        logit_bias=tuple(params.logit_bias),
-        logprobs=params.logprobs,
-        top_logprobs=params.top_logprobs,
-        stop=tuple(params.stop),
-        min_tokens=params.min_tokens,
-        ignore_eos=params.ignore_eos,
-        seed=params.seed,
-    )
-
-
-def _output(run: Run, ending: Ending, finished: int) -> Output:
-    """All that its result needs. An earlier attempt's first token stays the first."""
-    order, ready, speaker = run.order, run.order.ready, run.speaker
-    said = sum(len(voice.ids) for voice in speaker.voices)
-    given = len(ready.prompt_ids)
-    return Output(
-        request_id=order.request_id,
-        attempt=order.attempt,
-        outcome=ending.outcome,
-        error=ending.error,
-        kind=ready.kind,
-        model=ready.model,
-        revision=ready.revision,
-        choices=[voice.said(i) for i, voice in enumerate(speaker.voices)],
-        usage=Usage(
-            prompt_tokens=given,
-            completion_tokens=said,
-            total_tokens=given + said,
-            cached_tokens=speaker.cached_tokens,
-        ),
-        same_answer=order.same_answer,
-        tenant=ready.tenant,
-        lane=ready.lane,
-        encoding=ready.encoding,
-        correlation_id=ready.correlation_id,
-        service_tier=ready.service_tier,
-        metadata=ready.metadata,
-        echoed=ready.echoed,
-        worker=order.worker,
-        epoch=order.epoch,
-        created=ready.created,
-        accepted=ready.accepted,
-        finished=finished,
-        body_hash=ready.body_hash,
-        entered={**ready.entered, **order.entered, **speaker.first, **run.first},
-    )
-
-
-def _measure(output: Output) -> None:
-    first = output.entered.get("first_token")
-    if first is None or output.outcome != "completed":
-        return
-    labels = ("chat" if output.kind == "chat" else "text_completion", output.model or "")
-    labels = (labels[0], metrics.capped("model", labels[1]))
-    metrics.time_to_first_token.labels(*labels).observe((first - output.accepted) / 1000)
-    after = output.usage.completion_tokens - 1
-    if after > 0:
-        pace = (output.finished - first) / 1000 / after
-        metrics.time_per_output_token.labels(*labels).observe(pace)

@@ -17,7 +17,7 @@ from .arrival import SKEW
 
 SPAN = 2 * SKEW + 60_000  # ms: an id and the clock of who wrote its trace may both be off
 REMEMBERED = 500_000  # ids, some 150 MB: 800 a second
-CATCH_UP = 60.0  # s that a record waits for the trail to be read: a busy installation's last minutes
+CATCH_UP = 60.0  # s that a record waits for it: a busy installation's last minutes are long
 RETRY = 0.5  # s after a broker error
 
 Place = tuple[TopicPartition, int]

@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from workers.driver import Driver, Event, InlineDriver, ThreadDriver
+from workers.driver import Driver, Event
+from workers.inline_driver import InlineDriver
 from workers.job import Emission, Engine, Job
 from workers.null import NullEngine
 from workers.runner import DeviceLost
+from workers.thread_driver import ThreadDriver
 
 FORMS = pytest.mark.parametrize("form", [ThreadDriver, InlineDriver])
 LIMIT = 20.0  # s; only a deadlock takes so long

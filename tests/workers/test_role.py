@@ -8,8 +8,8 @@ import pytest
 from pipeline.member import Fatal
 from schemas.ledger import Output, Released
 from tests.workers.stand import TOPICS, Stand, answer, listed, status, virtual, words, worker
-from workers.driver import InlineDriver
 from workers.heartbeat import EngineStuck
+from workers.inline_driver import InlineDriver
 from workers.null import NullEngine
 from workers.runner import DeviceLost
 
