@@ -12,7 +12,7 @@ from tests.flow.installation import Installation, installation
 from tests.flow.log_reading import records
 from tests.pipeline.brokers import ApacheKafka
 
-TOKENS = 48
+TOKENS = 96  # at 12 a second: eight seconds in which a kill can hit
 STREAMS = 16
 PREFIX = "kills"
 
@@ -34,7 +34,22 @@ def fleet(
         yield made
 
 
-async def follow(http: httpx.AsyncClient, base: str, request_id: str) -> list[dict[str, Any]]:
+class Underway:
+    """Set once half of the streams have begun to speak: then a kill hits work."""
+
+    def __init__(self) -> None:
+        self.begun: set[str] = set()
+        self.half = asyncio.Event()
+
+    def speaks(self, request_id: str) -> None:
+        self.begun.add(request_id)
+        if len(self.begun) >= STREAMS // 2:
+            self.half.set()
+
+
+async def follow(
+    http: httpx.AsyncClient, base: str, request_id: str, underway: Underway
+) -> list[dict[str, Any]]:
     """The native events of a request, resumed wherever the connection breaks."""
     events: list[dict[str, Any]] = []
     path, last = f"{base}/v1/requests/{request_id}/events", ""
@@ -52,6 +67,8 @@ async def follow(http: httpx.AsyncClient, base: str, request_id: str) -> list[di
                         if "data" in event:
                             kind = event.get("event", "message")
                             said = json.loads(event["data"])
+                            if kind == "chunk":
+                                underway.speaks(request_id)
                             events.append({**said, "event": kind, "frame": event.get("id")})
                             last = event.get("id", last)
                         if event.get("event") == "done":
@@ -87,8 +104,10 @@ async def test_every_request_ends_once_and_every_stream_goes_on(
     async with httpx.AsyncClient(timeout=60) as http:
         model = (await http.get(f"{base}/v1/models")).json()["data"][0]["id"]
         ids = [await submit(http, base, number, model) for number in range(STREAMS)]
-        following = [asyncio.create_task(follow(http, base, each)) for each in ids]
-        await running(http, base, ids)
+        underway = Underway()
+        following = [asyncio.create_task(follow(http, base, each, underway)) for each in ids]
+        await asyncio.wait_for(underway.half.wait(), 60)
+        assert not any(task.done() for task in following), "too fast: nothing was in flight"
         old = fleet.kill(victim)
         streams = await asyncio.gather(*following)
         fleet.until_ready(victim, other_than=old)
@@ -97,18 +116,6 @@ async def test_every_request_ends_once_and_every_stream_goes_on(
     outcomes = await asyncio.to_thread(results_of, fleet.kafka, set(ids))
     for request_id in ids:
         assert len(outcomes[request_id]) == 1, f"{request_id} has outcomes {outcomes[request_id]}"
-
-
-async def running(http: httpx.AsyncClient, base: str, ids: list[str]) -> None:
-    """Until work is in flight, so that the kill hits some."""
-    for _ in range(300):
-        answers = await asyncio.gather(*(http.get(f"{base}/v1/requests/{each}") for each in ids))
-        states = [answer.json().get("state") for answer in answers]
-        if states.count("running") >= STREAMS // 2:
-            return
-        assert states.count("completed") < STREAMS // 2, "too fast: nothing was in flight"
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"they do not run: {states}")
 
 
 def check_stream(request_id: str, events: list[dict[str, Any]]) -> None:
