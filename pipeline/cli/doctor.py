@@ -13,7 +13,6 @@ from pipeline.supervisor.home import Home
 from pipeline.supervisor.plan import store_command
 
 from .options import settings
-from .say import error
 
 DISK_FLOOR = 2 << 30  # bytes: the model, the log and the logs of some days
 KAFKA_LIMIT = 5.0  # s a broker has to answer
@@ -183,13 +182,20 @@ def _ports(loaded: Any) -> Iterator[Finding]:
 
 
 def show_operators() -> int:
-    """One line an operator: which implementation was chosen on each plan, and why."""
-    from kernels.operators import explain
+    """For each plan and weight format: which implementation runs here, and why not the others."""
+    from kernels.device import profile
+    from kernels.operators import describe
 
-    try:
-        rows = explain()
-    except ValueError as fault:
-        return error(str(fault))
-    for row in rows:
-        print("\t".join(str(cell) for cell in row))
+    here = profile("cpu")
+    print(f"{here.name}: {here.device_type}")
+    for plan in ("exact", "fast"):
+        print(f"\nplan {plan}")
+        for choice in describe(here, plan):
+            row = choice.operator
+            mark = "exact" if row.exact else "by rows"
+            print(
+                f"  {choice.op:<10}{choice.format:<6}{row.name:<15}{row.dtype:<22}{mark:<8} {row.why}"
+            )
+            for name, why in choice.passed_over:
+                print(f"{'':<18}not {name}: {why}")
     return 0
