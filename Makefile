@@ -27,8 +27,8 @@ install-test: $(VENV)/.installed-test
 up: $(VENV)/.installed
 	@$(BIN)/headrace models pull smollm2-135m
 	@$(BIN)/headrace up --detach
-	@echo; echo '> What is the capital of France?'; echo
-	@$(BIN)/headrace run --temperature 0 --max-tokens 48 'What is the capital of France?'
+	@echo; echo '> What is the capital of Japan?'; echo
+	@$(BIN)/headrace run --temperature 0 --max-tokens 48 'What is the capital of Japan?'
 	@$(BIN)/python -m pipeline.cli.hints
 
 down:

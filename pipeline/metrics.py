@@ -71,6 +71,7 @@ streams_open = _gauge("headrace_streams_open", "Streams that an edge is writing.
 
 # The device.
 batch_tokens = _gauge("headrace_batch_tokens", "Tokens in the last step.")
+batch_occupancy = _gauge("headrace_batch_occupancy_max", "Most sequences that one step held.")
 kv_blocks = _gauge("headrace_kv_blocks", "KV blocks: free, used, cached.", "state")
 tokens_generated = _counter("headrace_tokens_generated", "Tokens computed on this device.")
 preemptions = _counter("headrace_preemptions", "Sequences put back for want of blocks.")

@@ -185,6 +185,7 @@ class Heartbeat:
         metrics.preemptions.inc(max(0, now.preemptions - before.preemptions))
         metrics.cache_hit_tokens.inc(max(0, now.cache_hit_tokens - before.cache_hit_tokens))
         metrics.batch_tokens.set(now.batch_tokens)
+        metrics.batch_occupancy.set(now.max_occupancy)
         free = now.blocks_total - now.blocks_used - now.blocks_cached
         for state, blocks in (
             ("free", free),

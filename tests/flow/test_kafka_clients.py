@@ -13,7 +13,7 @@ from tests.flow.java_tools import kafka_tool
 from tests.flow.log_reading import first_result
 from tests.pipeline.brokers import missing
 
-BODY = {"model": MODEL, "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+BODY = {"model": MODEL, "messages": [{"role": "user", "content": "What is the capital of Japan?"}]}
 BODY |= {"temperature": 0, "max_tokens": 24}
 
 
@@ -24,12 +24,12 @@ def test_the_script_in_the_docs_asks_and_hears(headrace: Installation, tmp_path:
     assert found is not None
     script.write_text(found[1])
     done = subprocess.run(
-        [sys.executable, str(script), headrace.kafka, "What is the capital of France?"],
+        [sys.executable, str(script), headrace.kafka, "What is the capital of Japan?"],
         capture_output=True, text=True, timeout=90, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     streamed, result = done.stdout.strip().rsplit("\n", 1)
-    assert "Paris" in streamed
+    assert "Tokyo" in streamed
     assert result.startswith("completed") and repr(streamed) in result
 
 
@@ -41,7 +41,7 @@ def test_kcat_asks_and_hears(headrace: Installation) -> None:
         ["kcat", "-P", "-b", headrace.kafka, "-t", "hr.requests", "-H", f"correlation-id={mine}"],
         input=json.dumps(BODY), text=True, check=True, timeout=60,
     )  # fmt: skip
-    assert "Paris" in first_result(headrace.kafka, mine)["choices"][0]["text"]
+    assert "Tokyo" in first_result(headrace.kafka, mine)["choices"][0]["text"]
     read = subprocess.run(
         ["kcat", "-C", "-b", headrace.kafka, "-t", "hr.results", "-o", "beginning", "-e", "-q",
          "-f", "%h %s\n"],
@@ -57,7 +57,7 @@ def test_kafkas_own_console_tools_ask_and_hear(headrace: Installation) -> None:
         "--reader-property", "parse.headers=true", "--reader-property", "headers.delimiter=|",
         given=f"correlation-id:{mine}|{json.dumps(BODY)}\n",
     )  # fmt: skip
-    assert "Paris" in first_result(headrace.kafka, mine)["choices"][0]["text"]
+    assert "Tokyo" in first_result(headrace.kafka, mine)["choices"][0]["text"]
     shown = kafka_tool(
         "console-consumer", headrace.kafka, "--topic", "hr.results",
         "--from-beginning", "--timeout-ms", "5000", "--formatter-property", "print.headers=true",
