@@ -7,6 +7,8 @@ epoch. So a lost, late or repeated status changes nothing, and a new epoch on ei
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+REMEMBERED = 256  # orchestrator epochs: whoever was silent for a while goes on with its count
+
 
 @dataclass(slots=True)
 class Credits:
@@ -15,11 +17,10 @@ class Credits:
     _turn: int = 0
 
     def spend(self, epoch: str, count: int) -> bool:
-        """Take order number `count` of an orchestrator. False: it was never offered so many."""
-        if count > self.total.get(epoch, 0):
-            return False
+        """Take order number `count` of an orchestrator. False: it was never offered so many; they were
+        sent all the same, and what is offered next lies beyond them."""
         self.used[epoch] = max(self.used.get(epoch, 0), count)
-        return True
+        return count <= self.total.setdefault(epoch, 0)
 
     def outstanding(self, epoch: str) -> int:
         return self.total.get(epoch, 0) - self.used.get(epoch, 0)
@@ -33,16 +34,17 @@ class Credits:
         """New totals for the live orchestrators: each may have an even share of what is free on its way.
 
         A total never sinks. What an idle one holds is not taken from the others, so together they may
-        send up to their shares too many; such orders wait in the engine's queue.
+        send up to their shares too many; such orders wait in the engine's queue. One that was silent and
+        comes back has kept its count, so its total is kept too: begun anew, it would never reach it.
         """
-        for gone in self.total.keys() - set(epochs):
-            del self.total[gone]
-            self.used.pop(gone, None)
         for epoch, share in self._shares(epochs, free).items():
             short = max(0, share - self.outstanding(epoch))
-            self.total[epoch] = self.total.get(epoch, 0) + short
+            self.total[epoch] = self.total.pop(epoch, 0) + short  # the latest last
+        for gone in list(self.total)[: max(0, len(self.total) - max(REMEMBERED, len(epochs)))]:
+            del self.total[gone]
+            self.used.pop(gone, None)
         self._turn += 1
-        return dict(self.total)
+        return {epoch: self.total[epoch] for epoch in epochs}
 
     def _shares(self, epochs: Sequence[str], free: int) -> dict[str, int]:
         """Even shares; what does not divide goes to another one each time."""

@@ -32,7 +32,7 @@ def test_an_order_that_was_never_offered_is_told_from_one_that_was() -> None:
     assert not credits.spend("b", 1)
     assert credits.spend("a", 2)
     assert credits.spend("a", 1), "a late one of lower count was offered too"
-    assert credits.outstanding("a") == 0
+    assert credits.grant(["a"], 2) == {"a": 5}, "three were sent, and two more may be"
 
 
 def test_a_lost_order_does_not_cost_a_credit_for_ever() -> None:
@@ -42,11 +42,22 @@ def test_a_lost_order_does_not_cost_a_credit_for_ever() -> None:
     assert credits.grant(["a"], 2) == {"a": 4}
 
 
-def test_an_orchestrator_that_is_gone_holds_nothing() -> None:
+def test_an_orchestrator_that_was_silent_goes_on_with_its_count() -> None:
     credits = Credits()
     credits.grant(["a", "b"], 8)
-    assert credits.grant(["a"], 8) == {"a": 8}
-    assert not credits.spend("b", 1)
+    assert all(credits.spend("b", count) for count in (1, 2, 3, 4))
+    assert credits.grant(["a"], 8) == {"a": 8}, "it is taken for dead, and the other one has it all"
+    assert not credits.spend("b", 5), "what it sends on old news was not offered"
+    assert credits.grant(["a", "b"], 8)["b"] == 9, "begun anew, it could never send again"
+
+
+def test_epochs_of_long_ago_are_forgotten() -> None:
+    credits = Credits()
+    for life in range(2_000):
+        credits.grant([f"epoch {life}"], 8)
+        credits.spend(f"epoch {life}", 1)
+    assert len(credits.total) <= 256
+    assert len(credits.used) <= 256
 
 
 @given(
@@ -66,7 +77,7 @@ def test_what_is_on_offer_is_bounded_by_the_slots(
         most = max(most, free)
         wanted = credits.wanted(epochs, free)
         before = {epoch: totals.get(epoch, 0) for epoch in epochs}
-        totals = credits.grant(epochs, free)
+        totals |= credits.grant(epochs, free)
         assert sum(totals[e] - before.get(e, 0) for e in epochs) == wanted
         assert all(totals[epoch] >= before[epoch] for epoch in epochs)
         assert all(credits.outstanding(epoch) <= max(0, most) for epoch in epochs)
