@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -21,7 +22,7 @@ from schemas.ledger import Output
 
 from .deliver import GROUP, Deliver
 from .result import unreadable_output
-from .winner import Winner, Winners
+from .winner import Open, Winner, Winners
 
 RESULTS_LIMIT = 120.0  # s that reading the results of an assignment may take
 STRIDE = 60_000  # ms read further back than asked: who asks next is often a little older
@@ -36,6 +37,16 @@ class _Delivered(msgspec.Struct, tag_field="type", tag="result/1"):
     output: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Doubt:
+    """A beginning that may be a repeat of what belongs to a request that had ended."""
+
+    winners: Winners
+    opened: Open
+    accepted: int  # ms; a lower bound
+    won: tuple[Winner, Output] | None = None  # what waits for the answer
+
+
 class Outcomes:
     """The winners of the partitions that are ours, and what is under way of them."""
 
@@ -45,7 +56,7 @@ class Outcomes:
         self.dead_writer = dead_writer
         self.under_way = 0
         self._idle = asyncio.Event()
-        self._doubts: list[tuple[Winners, Winner, Output]] = []
+        self._doubts: list[_Doubt] = []
         self._asked = asyncio.Event()
         self.follow: Follow[Winners] = Follow(
             member,
@@ -90,6 +101,9 @@ class Outcomes:
             winner = winners.read(record)
             if winner is not None:
                 self._won(winners, winner)
+            if winners.unsure:
+                opens, winners.unsure = winners.unsure, []
+                self._ask(*(_Doubt(winners, each, each.accepted) for each in opens))
 
     def _won(self, winners: Winners, winner: Winner) -> None:
         try:
@@ -98,8 +112,7 @@ class Outcomes:
             self._bury(winner.record, str(error))
             output = unreadable_output(winner.record, winner.opened.request_id, str(error))
         if winners.doubtful(winner, output.accepted):
-            self._doubts.append((winners, winner, output))
-            self._asked.set()
+            self._ask(_Doubt(winners, winner.opened, output.accepted, (winner, output)))
         else:
             self._deliver(winners, winner, output)
 
@@ -133,41 +146,51 @@ class Outcomes:
             if winners.active:
                 winners.delivered.clear()
 
+    def _ask(self, *doubts: _Doubt) -> None:
+        self._doubts += doubts
+        self._asked.set()
+
     async def answer(self) -> None:
-        """Unknown is not none: outputs of requests that may have ended before we began. Until
-        cancelled."""
+        """Unknown is not none: requests that may have ended before we began. Until cancelled."""
         while True:
             await self._asked.wait()
             self._asked.clear()
             doubts, self._doubts = self._doubts, []
-            for winners, winner, output in doubts:
+            for doubt in doubts:
                 try:
-                    void = await self._ended_before(winners, winner, output)
+                    void = await self._ended_before(doubt)
                 except (LogUnavailable, ScanBudget) as error:
-                    logs.warn("look_up", request_id=output.request_id, error=error)
+                    logs.warn("look_up", request_id=doubt.opened.request_id, error=error)
                     await asyncio.sleep(RETRY)
-                    self._doubts.append((winners, winner, output))
-                    self._asked.set()
+                    self._ask(doubt)
                     continue
-                if self.follow.parts.get(winners.partition) is not winners:
-                    continue  # its new owner reads it again
-                if void:
-                    metrics.void_records.labels("output").inc()
-                    winners.conclude(winner)
-                else:
-                    self._deliver(winners, winner, output)
+                if self.follow.parts.get(doubt.winners.partition) is doubt.winners:
+                    self._answered(doubt, void)  # else its new owner reads it again
 
-    async def _ended_before(self, winners: Winners, winner: Winner, output: Output) -> bool:
-        log, topics = self.member.log, self.member.topics
+    def _answered(self, doubt: _Doubt, void: bool) -> None:
+        if void:
+            metrics.void_records.labels("output" if doubt.won else "lease").inc()
+            doubt.winners.stray(doubt.opened)
+        if doubt.won is not None:
+            winner, output = doubt.won
+            if void:
+                doubt.winners.conclude(winner)
+            else:
+                self._deliver(doubt.winners, winner, output)
+
+    async def _ended_before(self, doubt: _Doubt) -> bool:
+        """Whether another output than one behind this beginning is the outcome."""
+        log, topics, winners = self.member.log, self.member.topics, doubt.winners
         at = TopicPartition(topics.ledger, winners.partition)
-        if output.accepted < winners.history.floor:
-            since = output.accepted - STRIDE
+        if doubt.accepted < winners.history.floor:
+            since = doubt.accepted - STRIDE
             await reach(log, at, winners.history, before=winners.began, since_ms=since)
-        if not winners.history.maybe(output.request_id):
+        if not winners.history.maybe(doubt.opened.request_id):
             return False
-        since = output.accepted - SKEW
-        found = await find_ledger(log, topics, output.request_id, since_ms=since)
-        return found is not None and found[0].output != winner.record.offset
+        since = doubt.accepted - SKEW
+        found = await find_ledger(log, topics, doubt.opened.request_id, since_ms=since)
+        output = None if found is None else found[0].output
+        return output is not None and output < doubt.opened.offset
 
     async def drain(self) -> None:
         """What is under way is finished; the rest is the next owner's."""

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from pipeline.history import History, id_of
 from pipeline.log import Record
 from pipeline.tracker import Tracker
-from schemas.codec import int_header, name_of, text_header
+from schemas.codec import Unreadable, decode, int_header, name_of, text_header
 from schemas.folds import LedgerFold
+from schemas.ids import InvalidId, birth
+from schemas.ledger import Lease
 
+ID_SKEW = 310_000  # ms: an id's time may be 5 minutes off, and clocks differ
 ENDED_LIMIT = 2_000  # ended ids remembered exactly; the history knows the older ones
 
 
@@ -22,6 +25,7 @@ class Open:
     request_id: str
     offset: int  # of its first ledger record: a commit may not pass it
     fold: LedgerFold = field(default_factory=LedgerFold)
+    accepted: int = 0  # ms; a lower bound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +48,9 @@ class Winners:
         self.history = History()
         self.delivered: dict[str, int] = {}  # id → output offset, as hr.results had it at the start
         self.void = 0
+        self.unsure: list[
+            Open
+        ] = []  # begun by what may be a repeat of a lease whose request has ended
         self._done = done
         self._open: dict[str, Open] = {}
         self._ended: dict[str, None] = {}
@@ -67,6 +74,8 @@ class Winners:
             return None
         if first:
             self._open[request_id] = opened
+            if kind == "lease":
+                self._opened(opened, record)
         else:
             self._done(record.offset)
         if not opened.fold.ended:
@@ -76,6 +85,22 @@ class Winners:
         if len(self._ended) > ENDED_LIMIT:
             del self._ended[next(iter(self._ended))]
         return Winner(opened, record)
+
+    def _opened(self, opened: Open, record: Record) -> None:
+        """A repeat that lands late must not stay open for ever: no output would ever end it."""
+        bound = _birth(opened.request_id) - ID_SKEW
+        if self.history.doubtful(opened.request_id, bound):
+            opened.accepted = max(bound, _accepted(record))
+            if self.history.doubtful(opened.request_id, opened.accepted):
+                self.unsure.append(opened)
+
+    def stray(self, opened: Open) -> None:
+        """Its request had ended before: nothing is open because of it."""
+        if self._open.get(opened.request_id) is opened:
+            del self._open[opened.request_id]
+            self._ended[opened.request_id] = None
+            self.void += 1
+            self._done(opened.offset)
 
     def doubtful(self, winner: Winner, accepted: int) -> bool:
         """Whether the request may have ended before we began, so that this output is void."""
@@ -92,3 +117,19 @@ def _headline(record: Record) -> tuple[str, str, int]:
     kind = name_of(text_header(record.headers, "type") or "")
     attempt = int_header(record.headers, "attempt")
     return id_of(record) or "", kind, -1 if attempt is None else attempt
+
+
+def _birth(request_id: str) -> int:
+    try:
+        return birth(request_id)
+    except InvalidId:
+        return 0
+
+
+def _accepted(record: Record) -> int:
+    """What a lease says of the request's acceptance; 0 where it knows nothing."""
+    try:
+        lease: Lease = decode(record.value, Lease)
+    except Unreadable:
+        return 0
+    return lease.accepted if lease.ready.partition >= 0 else 0
