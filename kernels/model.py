@@ -16,7 +16,7 @@ from kernels.gguf import GGUFFile
 from kernels.kv_cache import KVCache, block_bytes
 from kernels.layers import LayerWeights, read_layer, read_model
 from kernels.llama import TorchLlama
-from kernels.native.build import library
+from kernels.native import library
 from kernels.native.llama import NativeLlama, fits
 from kernels.safetensors import SafetensorsWeights, read_json, weight_files
 from kernels.vocabulary import Vocabulary, load_vocabulary, vocabulary_of

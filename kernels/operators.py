@@ -14,7 +14,7 @@ from kernels import attention, linear
 from kernels.device import DeviceProfile
 from kernels.errors import PlanError
 from kernels.linear import Linear, MakeLinear
-from kernels.native.build import library
+from kernels.native import library
 from kernels.weights import Weight
 
 QUANTISED = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})

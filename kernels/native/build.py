@@ -1,4 +1,4 @@
-"""Builds the native kernels at first use and loads them. No compiler: None, and a warning that says so.
+"""Builds the native kernels at first use and loads them.
 
 The library lies in a cache folder under a name that contains everything it depends on: sources,
 compiler, flags and the CPU's own flags, so that another machine or version never meets a wrong one.
@@ -6,18 +6,14 @@ compiler, flags and the CPU's own flags, so that another machine or version neve
 
 import ctypes
 import hashlib
-import logging
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
-from functools import cache
 from pathlib import Path
 
 from kernels.device import cpu_flags
-
-log = logging.getLogger("headrace.kernels")
 
 _HERE = Path(__file__).parent
 _SOURCES = ("rows.cpp", "attention.cpp", "product.cpp", "program.cpp")
@@ -37,16 +33,6 @@ _BUILD_LIMIT_S = 300  # a cold build takes about 10 s of one core
 
 class NativeBuildError(Exception):
     """No compiler, or it failed. The message says what to do."""
-
-
-@cache
-def library() -> ctypes.CDLL | None:
-    """The native kernels for this CPU, or None (said once, with the reason)."""
-    try:
-        return load(build())
-    except (NativeBuildError, OSError) as error:
-        log.warning("native kernels are off, torch operators are used instead: %s", error)
-        return None
 
 
 def load(path: Path) -> ctypes.CDLL:

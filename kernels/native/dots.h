@@ -4,6 +4,7 @@
 // group is 32 inputs by 16 columns; its bytes are cut into quads, four inputs of each column:
 //   4 bits: byte 64 p + 4 c + i has column c, input 8 p + i low, input 8 p + 4 + i high
 //   8 bits: byte 64 p + 4 c + i has column c, input 4 p + i
+// Loops over quads stay loops: unrolled, the compiler runs out of registers (measured: a third slower).
 #pragma once
 #include "step.h"
 
@@ -24,6 +25,7 @@ inline void dot4(const uint8_t* w, const int8_t* const* x, const int32_t* const*
   const __m512i low = _mm512_set1_epi8(15);
   __m512i sum[R];
   for (int r = 0; r < R; r++) sum[r] = _mm512_setzero_si512();
+#pragma GCC unroll 1
   for (int p = 0; p < 4; p++) {
     const __m512i both = _mm512_loadu_si512(w + 64 * p);
     const __m512i even = _mm512_and_si512(both, low);
@@ -45,6 +47,7 @@ inline void dot8(const uint8_t* w, const int8_t* const* x, const int32_t* const*
     const int32_t total = INPUTS == 32 ? halves[r][0] + halves[r][1] : halves[r][0];
     sum[r] = _mm512_set1_epi32(-128 * total);
   }
+#pragma GCC unroll 1
   for (int p = 0; p < INPUTS / 4; p++) {
     const __m512i raised = _mm512_xor_si512(_mm512_loadu_si512(w + 64 * p), flip);
     for (int r = 0; r < R; r++)
@@ -71,6 +74,7 @@ inline void dot4(const uint8_t* w, const int8_t* const* x, const int32_t* const*
   const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
   __m256i a[R], b[R];
   for (int r = 0; r < R; r++) a[r] = b[r] = _mm256_setzero_si256();
+#pragma GCC unroll 1
   for (int p = 0; p < 4; p++) {
     const __m256i first = _mm256_loadu_si256((const __m256i*)(w + 64 * p));
     const __m256i second = _mm256_loadu_si256((const __m256i*)(w + 64 * p + 32));
@@ -96,6 +100,7 @@ inline void dot8(const uint8_t* w, const int8_t* const* x, const int32_t* const*
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i a[R], b[R];
   for (int r = 0; r < R; r++) a[r] = b[r] = _mm256_setzero_si256();
+#pragma GCC unroll 1
   for (int p = 0; p < INPUTS / 4; p++) {
     const __m256i first = _mm256_loadu_si256((const __m256i*)(w + 64 * p));
     const __m256i second = _mm256_loadu_si256((const __m256i*)(w + 64 * p + 32));

@@ -9,7 +9,9 @@ import torch
 from kernels.batch import Row, pack
 from kernels.kv_cache import KVCache
 from kernels.model import Model, load_model
-from kernels.native.build import NativeBuildError, build, library, load
+from kernels.native import library
+from kernels.native.build import NativeBuildError, build, load
+from kernels.native.selftest import is_sound
 from kernels.sampling import DrawParams, draw
 
 TEXT = (
@@ -145,6 +147,7 @@ def test_another_instruction_set_gives_the_same_bits(
         pytest.skip("no compiler")
     other = _other(tmp_path, "-march=x86-64", "-mfma", "-mno-avx2")
     assert other.headrace_dots() == b"plain"
+    assert is_sound(other)
     monkeypatch.setattr("kernels.model.library", lambda: other)
     model = load_model(smollm2)
     found = forward(model, [Row(ids[:12], 0, table(0), 12)], model.new_cache(BLOCKS))
