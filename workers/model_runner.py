@@ -78,8 +78,12 @@ class ModelRunner:
     def swap_out(self, blocks: Sequence[int], tokens: int) -> object | None:
         if len(blocks) > self._swap_room or not self.swap_pays(len(blocks), tokens):
             return None
+        try:
+            swapped = self._cache.swap_out(blocks)
+        except (MemoryError, RuntimeError):  # no memory on the host: then they are computed again
+            return None
         self._swap_room -= len(blocks)
-        return self._cache.swap_out(blocks)
+        return swapped
 
     def swap_pays(self, blocks: int, tokens: int) -> bool:
         """Whether copying out and in again is cheaper than computing; both are measured."""

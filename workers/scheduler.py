@@ -93,7 +93,8 @@ class Scheduler:
             return False
         del self.running[sequence.arrival]
         self.waiting[sequence.arrival] = sequence
-        sequence.swapped = self._runner.swap_out(sequence.blocks, sequence.computed)
+        filled = sequence.blocks[: self.pool.blocks_for(sequence.computed)]
+        sequence.swapped = self._runner.swap_out(filled, sequence.computed)
         self.swaps += sequence.swapped is not None
         if sequence.swapped is None:
             sequence.computed = 0

@@ -78,11 +78,13 @@ class HashRunner:
     def swap_out(self, blocks: Sequence[int], tokens: int) -> object | None:
         if not self.swaps:
             return None
+        assert len(blocks) == -(-tokens // self.block_size)
         self.swapped += 1
         return [self.kv[self._slot(blocks, i)] for i in range(tokens)]
 
     def swap_in(self, swapped: object, blocks: Sequence[int]) -> None:
         assert isinstance(swapped, list)
+        assert len(blocks) == -(-len(swapped) // self.block_size)
         self.swapped -= 1
         for i, state in enumerate(swapped):
             self.kv[self._slot(blocks, i)] = state
