@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TORCH_INDEX ?=
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: up down test check bench clean install install-test
+.PHONY: up down test exactness check bench bench-engine clean install install-test
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -38,6 +38,10 @@ test: $(VENV)/.installed-test
 	@HEADRACE_HOME=$(CURDIR)/.headrace $(BIN)/headrace models pull smollm2-135m
 	@$(BIN)/python -m pytest --durations=10
 
+exactness: $(VENV)/.installed-test
+	@HEADRACE_HOME=$(CURDIR)/.headrace $(BIN)/headrace models pull smollm2-135m
+	@$(BIN)/python -m tests.workers.exactness --prompts 200
+
 check: $(VENV)/.installed-test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -47,6 +51,12 @@ check: $(VENV)/.installed-test
 bench: $(VENV)/.installed-test
 	@$(BIN)/python -m benchmarks.pipeline
 	@$(BIN)/python -m benchmarks.embedded
+
+bench-engine: $(VENV)/.installed-test
+	@HEADRACE_HOME=$(CURDIR)/.headrace $(BIN)/headrace models pull smollm2-135m
+	@$(BIN)/python -m pip install --quiet -e '.[bench]' >&2 || echo "no llama.cpp: see above" >&2
+	@$(BIN)/python -m benchmarks.engine
+	@$(BIN)/python -m benchmarks.step
 
 clean:
 	rm -rf build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,6 +1,6 @@
 """The engine alone, beside llama.cpp in the same run, as ratios.
 
-    python -m benchmarks.engine --model PATH [--rounds 5] [--plans exact,fast]
+    python -m benchmarks.engine [--model PATH] [--rounds 5] [--plans exact,fast]
 
 Medians of alternating rounds; greedy, without speculation unless the row says so. llama.cpp runs
 with as many threads as we do, and the better of flash attention on and off counts.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.machine import describe, table
+from benchmarks.machine import describe, model_file, table
 from benchmarks.peers import LlamaCpp
 from kernels.model import Model, load_model
 from pipeline.settings import WorkerSettings
@@ -158,7 +158,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, required=True, help="a GGUF file")
+    parser.add_argument("--model", type=Path, default=model_file(), help="a GGUF file")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--plans", default="exact,fast")
     parser.add_argument("--rows", default="", help="only rows whose name has this in it")

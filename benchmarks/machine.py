@@ -24,6 +24,12 @@ def describe() -> str:
     )
 
 
+def model_file() -> Path:
+    """Where `headrace models pull smollm2-135m` has put the model."""
+    home = Path(os.environ.get("HEADRACE_HOME", ROOT / ".headrace"))
+    return home / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
 def _cpu() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

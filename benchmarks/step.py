@@ -1,6 +1,6 @@
 """Where a step's time goes at 1, 16 and 64 streams, and what drawing in other ways costs.
 
-    python -m benchmarks.step --model PATH [--plan exact]
+    python -m benchmarks.step [--model PATH] [--plan exact]
 
 CPU time of one thread, so that other processes on the machine disturb it little; with more threads
 the forward is shorter, and the rest, which is Python and sampling, stays as it is.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.machine import describe, table
+from benchmarks.machine import describe, model_file, table
 from kernels.batch import Batch
 from kernels.kv_cache import KVCache
 from kernels.model import Model, load_model
@@ -122,7 +122,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, required=True, help="a GGUF file")
+    parser.add_argument("--model", type=Path, default=model_file(), help="a GGUF file")
     parser.add_argument("--plan", default="exact")
     arguments = parser.parse_args()
     spent: Spent = defaultdict(float)
