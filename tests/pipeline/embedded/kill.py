@@ -143,12 +143,14 @@ async def run(directory: Path, times: int, seed: int) -> str:
             failed = next((task for task in tasks if task.done()), None)
             if failed is not None:
                 failed.result()
-    finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    await Checker().check(broker.bootstrap, written)
-    broker.stop()
+        await Checker().check(broker.bootstrap, written)
+    finally:
+        for task in tasks:
+            task.cancel()
+        broker.stop()
     db = sqlite3.connect(directory / "log.sqlite3")
     assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     db.close()

@@ -81,11 +81,8 @@ def judged(samples: list[Sample]) -> list[str]:
     return faults
 
 
-async def run(directory: Path, minutes: float, seed: int) -> list[str]:
-    """Load the broker so long; prints samples, returns what grew that may not."""
-    chance = random.Random(seed)
-    broker = EmbeddedBroker(directory)
-    broker.start()
+async def loaded(broker: EmbeddedBroker, minutes: float, chance: random.Random) -> list[Sample]:
+    """Load the broker so long, and take samples."""
     written = Written()
     samples: list[Sample] = []
     async with await Wire.connect(broker.bootstrap) as wire:
@@ -114,7 +111,17 @@ async def run(directory: Path, minutes: float, seed: int) -> list[str]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    broker.stop()
+    return samples
+
+
+async def run(directory: Path, minutes: float, seed: int) -> list[str]:
+    """Load the broker so long; prints samples, returns what grew that may not."""
+    broker = EmbeddedBroker(directory)
+    broker.start()
+    try:
+        samples = await loaded(broker, minutes, random.Random(seed))
+    finally:
+        broker.stop()
     return judged(samples)
 
 

@@ -109,6 +109,7 @@ def comparable(said: str) -> str:
 
 @pytest.mark.kafka
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # two dozen starts of Java on a busy machine
 def test_javas_tools_say_the_same(
     embedded_broker: EmbeddedBroker, apache_kafka: ApacheKafka, tmp_path: Path
 ) -> None:
