@@ -5,10 +5,13 @@ from typing import Any, cast
 import pytest
 
 from kernels.model import Model
+from kernels.vocabulary import load_vocabulary
 from pipeline.settings import WorkerSettings
-from tests.workers.fakes import HashRunner, ManualClock
+from tests.flow.installation import MODEL_FILE, models_folder
+from tests.workers.fakes import HashRunner, ManualClock, Said, collect
 from workers.engine import TorchEngine
-from workers.runtime import EngineError, bounded, kv_blocks, warm_up
+from workers.job import Job, Sampling
+from workers.runtime import EngineError, bounded, build_engine, kv_blocks, warm_up
 
 
 class Figures:
@@ -63,3 +66,25 @@ def test_the_warm_up_computes_a_whole_step_and_tells_when_it_cannot() -> None:
     runner.fault = RuntimeError("no such kernel")
     with pytest.raises(EngineError, match="no such kernel"):
         warm_up(engine, 128)
+
+
+@pytest.mark.model
+def test_a_real_model_answers_a_real_question() -> None:
+    path = models_folder() / MODEL_FILE
+    settings = WorkerSettings(kv_bytes=1 << 26, batch_tokens=64, slots=4)
+    engine = build_engine(path, settings, clock=ManualClock())
+    assert engine.pool.free == engine.pool.total and engine.capacity().steps == 0  # warm and clean
+    prompt = load_vocabulary(path).encode_pieces(
+        [
+            ("<|im_start|>user\n", True),
+            ("What is the capital of France?", False),
+            ("<|im_end|>\n<|im_start|>assistant\n", True),
+        ]
+    )
+    greedy = Sampling(temperature=0.0)
+    engine.add(Job(request_id="r", attempt=1, prompt_ids=prompt, max_tokens=24, sampling=greedy))
+    said: dict[tuple[str, int], Said] = {}
+    while engine.has_work():
+        assert not collect(engine.step(), said)
+    assert "Paris" in said["r", 0].text and "<|" not in said["r", 0].text
+    assert said["r", 0].finish == "stop"
