@@ -80,6 +80,7 @@ cache_hit_tokens = _counter("headrace_cache_hit_tokens", "Prompt tokens taken fr
 # The protocol.
 leases = _counter("headrace_leases", "Leases written, by reason.", "why")
 void_records = _counter("headrace_void_records", "Records that count for nothing.", "kind")
+deaths = _counter("headrace_deaths", "Members declared dead.", "role")
 
 # The floor.
 stage_lag = _gauge("headrace_stage_lag", "Records behind the end.", "topic", "lane")

@@ -4,6 +4,7 @@ A credit is cumulative: a worker's status says how many orders in all this orche
 sent to that worker epoch. Loss and repeats of a status or an order change nothing.
 """
 
+import asyncio
 from dataclasses import dataclass, field
 
 from pipeline.members import Members, Seen
@@ -68,6 +69,8 @@ class Fleet:
         self.members = members
         self.epoch = epoch  # of this orchestrator
         self.hands: dict[tuple[str, str], Hand] = {}
+        self._served: dict[str, float] = {}  # model → loop time at which a worker of it was heard
+        self._since: float | None = None  # loop time from which on the living are heard
 
     def heard(self, seen: Seen) -> Hand | None:
         """Take a status; the hand it belongs to, if it is a worker's."""
@@ -78,6 +81,7 @@ class Fleet:
         if hand is None:
             hand = self.hands[status.member, status.epoch] = Hand(status, status.worker)
         hand.hear(status, status.worker)
+        self._served[status.worker.model] = seen.heard
         return hand
 
     def usable(self, hand: Hand) -> bool:
@@ -109,11 +113,23 @@ class Fleet:
         ]
 
     def serves(self, model: str) -> bool:
-        """Whether any worker of the model lives, even one that can take nothing just now."""
-        return any(
+        """Whether any worker of the model lives, even one that can take nothing just now.
+
+        A model is given up only after a moment without one: we may have just begun to listen, and a
+        worker that restarts is soon back.
+        """
+        if any(
             hand.figures.model == model and self.alive(hand) and hand.status.state != "stopped"
             for hand in self.hands.values()
-        )
+        ):
+            return True
+        last = self._served.get(model, self._since)
+        return last is None or asyncio.get_running_loop().time() - last < QUIET
+
+    def listening(self) -> None:
+        """All statuses that were there have been read: from now on the living are heard."""
+        if self._since is None:
+            self._since = asyncio.get_running_loop().time()
 
     def dead(self) -> list[Hand]:
         """Lives that are over and not dealt with yet."""

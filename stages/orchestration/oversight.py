@@ -4,6 +4,7 @@ it needs next: level-triggered, as a controller is."""
 import asyncio
 from collections.abc import Sequence
 
+from pipeline import logs, metrics
 from pipeline.members import Seen
 
 from .arrivals import Arrivals
@@ -114,6 +115,9 @@ class Oversight:
         self._expire_waiting()
         for hand in self.desk.fleet.dead():
             hand.gone = True
+            if hand.status.state != "stopped":
+                metrics.deaths.labels("worker").inc()
+                logs.warn("worker_died", worker=hand.id, life=hand.epoch, orders=len(hand.orders))
         self.desk.fleet.forget()
         self.dispatch.place()
 

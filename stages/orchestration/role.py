@@ -124,6 +124,7 @@ async def _ready(desk: Desk) -> None:
     missing["models"] = "reading hr.models"
     missing.pop("start", None)
     await desk.members.complete.wait()
+    desk.fleet.listening()
     missing.pop("status", None)
     await desk.models.until_caught_up()
     missing.pop("models", None)
