@@ -6,7 +6,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.pipeline import brokers
+from tests.pipeline import brokers, guarded
 
 # a shared core may stand still at any moment: speed is measured in benchmarks/
 hypothesis.settings.register_profile("headrace", deadline=None)
@@ -17,6 +17,13 @@ hypothesis.settings.load_profile("headrace")
 def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.ApacheKafka]:
     """One broker of Apache Kafka; `.bootstrap`, `.kill()`, `.start()`, `.pause()`, `.resume()`."""
     with brokers.apache_kafka(tmp_path_factory.mktemp("kafka")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.ApacheKafka]:
+    """A broker of Apache Kafka behind TLS and passwords."""
+    with guarded.guarded_kafka(tmp_path_factory.mktemp("guarded")) as cluster:
         yield cluster
 
 

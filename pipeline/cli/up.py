@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ def make_plan(home: Home, flags: dict[str, Any]) -> Plan | str:
         return f"--engine is torch or null, not {engine!r}"
     model = loaded.model
     if engine == "torch":
+        if find_spec("torch") is None:
+            return "torch is not installed: pip install 'torch~=2.13.0' (the CPU build: see the README)"
         registry = read_registry(home.models)
         if not registry:
             return f"no model in {home.models}: fetch one with `headrace models pull smollm2-135m`"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.pipeline.brokers import free_port, missing
+from tests.pipeline.brokers import ApacheKafka, free_port, missing
 
 ROOT = Path(__file__).parents[2]
 MODEL = "smollm2-135m"
@@ -34,6 +34,7 @@ class Installation:
     broker: str  # embedded | apache
     environment: dict[str, str]
     flags: list[str] = field(default_factory=list)
+    cluster: ApacheKafka | None = None  # where the broker is no child of the supervisor
 
     def call(self, *arguments: str, timeout: float = 120) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -70,6 +71,13 @@ class Installation:
     def kafka(self) -> str:
         return str(self.state()["kafka"])
 
+    @property
+    def prefix(self) -> str:
+        return self.environment.get("HEADRACE_TOPICS_PREFIX", "hr")
+
+    def topic(self, name: str) -> str:
+        return f"{self.prefix}.{name}"
+
     def kill(self, member_id: str, number: int = signal.SIGKILL) -> int:
         pid = int(self.member(member_id)["pid"])
         os.kill(pid, number)
@@ -87,6 +95,23 @@ class Installation:
             time.sleep(0.05)
         raise TimeoutError(f"{member_id} is not ready: {self.member(member_id)}{self.words()}")
 
+    @contextmanager
+    def paused(self, *member_ids: str) -> Iterator[None]:
+        """These processes stand still, as on a machine that hangs; `broker` is whichever there is."""
+        for each in member_ids:
+            if each == "broker" and self.cluster is not None:
+                self.cluster.pause()
+            else:
+                self.kill(each, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for each in member_ids:
+                if each == "broker" and self.cluster is not None:
+                    self.cluster.resume()
+                else:
+                    self.kill(each, signal.SIGCONT)
+
     def words(self, lines: int = 30) -> str:
         """The ends of the logs, for a failure that explains itself."""
         parts = []
@@ -98,7 +123,7 @@ class Installation:
 
 @contextmanager
 def installation(
-    home: Path, broker: str, bootstrap: str | None = None, **environment: str
+    home: Path, broker: str, cluster: ApacheKafka | None = None, **environment: str
 ) -> Iterator[Installation]:
     """Started, and stopped with everything that it started."""
     home.mkdir(parents=True, exist_ok=True)
@@ -118,7 +143,8 @@ def installation(
             "HEADRACE_UP_BROKER_PORT": str(port + edges),
             **environment,
         },
-        ["--kafka", bootstrap] if bootstrap else [],
+        ["--kafka", cluster.bootstrap] if cluster else [],
+        cluster,
     )
     try:
         made.up()

@@ -77,8 +77,10 @@ def get(
     return _call(url, "GET", path, None, headers or {})
 
 
-def delete(url: str, path: str) -> tuple[int, dict[str, str], Any]:
-    return _call(url, "DELETE", path, None, {})
+def delete(
+    url: str, path: str, headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, str], Any]:
+    return _call(url, "DELETE", path, None, headers or {})
 
 
 def _call(
@@ -93,3 +95,13 @@ def _call(
         return answer.status, found, json.loads(raw) if raw[:1] in (b"{", b"[") else raw.decode()
     finally:
         connection.close()
+
+
+def metric(url: str, name: str) -> float:
+    """One figure of a /metrics page, by its name with labels as it stands there."""
+    parts = urlsplit(url)
+    text = _call(f"http://{parts.netloc}", "GET", parts.path, None, {})[2]
+    for line in str(text).splitlines():
+        if line.startswith(f"{name} "):
+            return float(line.rpartition(" ")[2])
+    raise AssertionError(f"{url} shows no {name}")

@@ -1,42 +1,19 @@
 """A stream that was cut goes on at any edge, byte for byte, on either framing."""
 
 import random
-import time
-from collections.abc import Iterator
 
 import pytest
 
-from tests.flow.installation import Installation, installation
+from tests.flow.installation import Installation
 from tests.flow.streams import Frame, all_frames, get, open_stream, read_frame
-from tests.pipeline.brokers import ApacheKafka
+from tests.flow.waiting import until
 
 CUTS = 50
 
 
-@pytest.fixture(scope="module", params=["embedded", "apache"])
-def two_edges(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installation]:
-    """Two edges, words from the null engine at a pace that leaves time to cut."""
-    bootstrap = None
-    if request.param == "apache":
-        kafka: ApacheKafka = request.getfixturevalue("apache_kafka")
-        bootstrap = kafka.bootstrap
-    with installation(
-        tmp_path_factory.mktemp(f"two-{request.param}"), request.param, bootstrap,
-        HEADRACE_UP_EDGES="2", HEADRACE_WORKER_ENGINE="null", HEADRACE_NULL_RATE="40",
-        HEADRACE_TOPICS_PREFIX="resume",
-    ) as made:  # fmt: skip
-        yield made
-
-
-def model_of(headrace: Installation) -> str:
-    return str(get(headrace.url(), "/v1/models")[2]["data"][0]["id"])
-
-
 def begin(headrace: Installation, edge: int, tokens: int) -> tuple[str, list[Frame], object]:
     """A chat stream at one edge; gives its request id and the open answer."""
-    body = {"model": model_of(headrace), "messages": [{"role": "user", "content": "Go on"}],
+    body = {"model": "null", "messages": [{"role": "user", "content": "Go on"}],
             "max_tokens": tokens, "stream": True}  # fmt: skip
     _, answer = open_stream(headrace.url(edge), "/v1/chat/completions", body)
     assert answer.status == 200
@@ -61,53 +38,51 @@ def joined(frames: list[Frame]) -> bytes:
 
 @pytest.mark.parametrize("openai", [True, False], ids=["openai", "native"])
 def test_cut_anywhere_and_resumed_at_the_other_edge_is_byte_identical(
-    two_edges: Installation, openai: bool
+    fleet: Installation, openai: bool
 ) -> None:
-    request_id, _, answer = begin(two_edges, 1, 60)
+    request_id, _, answer = begin(fleet, 1, 60)
     all_frames(answer)  # type: ignore[arg-type]
-    whole = rest(two_edges, 1, request_id, None, openai)
+    whole = rest(fleet, 1, request_id, None, openai)
     ids = [frame.id for frame in whole if frame.id is not None]
     assert len(ids) > 20
     chance = random.Random(7)
     for _ in range(CUTS):
         k = chance.randrange(len(ids))
-        resumed = rest(two_edges, 2, request_id, ids[k], openai)
+        resumed = rest(fleet, 2, request_id, ids[k], openai)
         before = [frame for frame in whole if frame.id in ids[: k + 1]]
         assert joined(before) + joined(resumed) == joined(whole), f"cut behind {ids[k]}"
 
 
-def test_a_running_stream_survives_its_edge(two_edges: Installation) -> None:
+def test_a_running_stream_survives_its_edge(fleet: Installation) -> None:
     """Begun on one edge, cut by kill -9, continued on an edge that was started after it began."""
     for k in (1, 5, 12):
-        request_id, read, answer = begin(two_edges, 1, 60)
+        request_id, read, answer = begin(fleet, 1, 60)
         for _ in range(k):
             frame = read_frame(answer)  # type: ignore[arg-type]
             assert frame is not None
             read.append(frame)
-        second = two_edges.kill("edge-2")
-        two_edges.until_ready("edge-2", other_than=second)  # younger than the stream
-        first = two_edges.kill("edge-1")
+        second = fleet.kill("edge-2")
+        fleet.until_ready("edge-2", other_than=second)  # younger than the stream
+        first = fleet.kill("edge-1")
         last = [frame.id for frame in read if frame.id][-1]
-        resumed = rest(two_edges, 2, request_id, last, openai=True)
-        two_edges.until_ready("edge-1", other_than=first)
-        uncut = rest(two_edges, 1, request_id, None, openai=True)
+        resumed = rest(fleet, 2, request_id, last, openai=True)
+        fleet.until_ready("edge-1", other_than=first)
+        uncut = rest(fleet, 1, request_id, None, openai=True)
         assert joined(read) + joined(resumed) == joined(uncut)
         assert b"[DONE]" in resumed[-1].raw
 
 
-def test_a_finished_stream_is_there_after_a_broker_restart(two_edges: Installation) -> None:
-    if two_edges.broker != "embedded":
+def test_a_finished_stream_is_there_after_a_broker_restart(fleet: Installation) -> None:
+    if fleet.broker != "embedded":
         pytest.skip("the shared Apache Kafka is restarted by its own tests")
-    request_id, _, answer = begin(two_edges, 1, 16)
+    request_id, _, answer = begin(fleet, 1, 16)
     all_frames(answer)  # type: ignore[arg-type]
-    whole = rest(two_edges, 1, request_id, None, openai=True)
-    old = two_edges.kill("broker")
-    two_edges.until_ready("broker", other_than=old)
-    deadline = time.monotonic() + 60
-    while get(two_edges.url(2), "/readyz")[0] != 200 and time.monotonic() < deadline:
-        time.sleep(0.1)
+    whole = rest(fleet, 1, request_id, None, openai=True)
+    old = fleet.kill("broker")
+    fleet.until_ready("broker", other_than=old)
+    until(lambda: get(fleet.url(2), "/readyz")[0] == 200)
     last = [frame.id for frame in whole if frame.id][3]
-    resumed = rest(two_edges, 2, request_id, last, openai=True)
+    resumed = rest(fleet, 2, request_id, last, openai=True)
     kept = [frame for frame in whole if frame.id is not None][:4]
     assert joined(kept) + joined(resumed) == joined(whole)
 
@@ -115,11 +90,11 @@ def test_a_finished_stream_is_there_after_a_broker_restart(two_edges: Installati
 @pytest.mark.parametrize(
     "last", ["nonsense", "1-2-3", "-5-1", "99999999-1", "0-99999", "12", "1-1.x"]
 )
-def test_an_event_id_that_cannot_be_is_refused(two_edges: Installation, last: str) -> None:
-    request_id, _, answer = begin(two_edges, 1, 4)
+def test_an_event_id_that_cannot_be_is_refused(fleet: Installation, last: str) -> None:
+    request_id, _, answer = begin(fleet, 1, 4)
     all_frames(answer)  # type: ignore[arg-type]
     status, headers, body = get(
-        two_edges.url(), f"/v1/requests/{request_id}/events", {"Last-Event-ID": last}
+        fleet.url(), f"/v1/requests/{request_id}/events", {"Last-Event-ID": last}
     )
     assert status == 400 and body["error"]["code"] == "invalid_event_id"
     assert headers["headrace-reason"] == "invalid_event_id"

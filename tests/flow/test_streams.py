@@ -4,13 +4,14 @@ import asyncio
 import json
 import math
 import random
-import urllib.request
 from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
 
 from tests.flow.installation import MODEL, Installation
+from tests.flow.streams import metric
+from tests.flow.waiting import until
 
 STREAMS = 64
 TIERS = ("priority", "default", "flex")
@@ -47,16 +48,6 @@ async def ask(
     return "".join(parts)
 
 
-def occupancy(headrace: Installation) -> float:
-    """The most sequences that one step of the worker ever held."""
-    url = headrace.member("worker-1")["metrics"]
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        for line in answer.read().decode().splitlines():
-            if line.startswith("headrace_batch_occupancy_max"):
-                return float(line.rsplit(" ", 1)[-1])
-    raise AssertionError("the worker shows no headrace_batch_occupancy_max")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_64_streams_finish_and_each_equals_the_same_request_alone(
@@ -70,7 +61,8 @@ async def test_64_streams_finish_and_each_equals_the_same_request_alone(
         together = await asyncio.gather(
             *(ask(client, wish, order, number) for number, wish in enumerate(asked))
         )
-        assert occupancy(headrace) > 16, "they did not run together"
+        url = str(headrace.member("worker-1")["metrics"])
+        until(lambda: metric(url, "headrace_batch_occupancy_max") > 16)  # they ran together
         assert all(together)
         # alone: a sample of every kind, the shortest first, so that the suite stays quick
         alone = sorted(range(STREAMS), key=lambda number: asked[number]["max_tokens"])[:24]

@@ -2,33 +2,16 @@
 
 import json
 import uuid
-from collections.abc import Iterator
 
-import pytest
 from confluent_kafka import Producer
 
-from tests.flow.installation import Installation, installation
+from tests.flow.installation import Installation
 from tests.flow.log_reading import first_result
-from tests.flow.otlp_sink import Sink, Span, otlp_sink
+from tests.flow.otlp_sink import Sink, Span
 from tests.flow.streams import all_frames, open_stream
+from tests.flow.tenants import bearer
 
 STAGES = ("edge", "ingress", "orchestration", "worker", "delivery")
-PREFIX = "hr"
-
-
-@pytest.fixture(scope="module")
-def sink() -> Iterator[Sink]:
-    with otlp_sink() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def traced(tmp_path_factory: pytest.TempPathFactory, sink: Sink) -> Iterator[Installation]:
-    with installation(
-        tmp_path_factory.mktemp("traced"), "embedded", HEADRACE_WORKER_ENGINE="null",
-        OTEL_EXPORTER_OTLP_ENDPOINT=sink.url, OTEL_BSP_SCHEDULE_DELAY="200",
-    ) as made:  # fmt: skip
-        yield made
 
 
 def stages_of(spans: list[Span], trace_id: str) -> set[str]:
@@ -36,13 +19,12 @@ def stages_of(spans: list[Span], trace_id: str) -> set[str]:
     return {stage for stage in STAGES for service in named if stage in service}
 
 
-def test_an_http_request_is_one_trace_through_every_stage(traced: Installation, sink: Sink) -> None:
+def test_an_http_request_is_one_trace_through_every_stage(narrow: Installation, sink: Sink) -> None:
     trace_id = uuid.uuid4().hex
     body = {"model": "null", "messages": [{"role": "user", "content": "secret words"}],
             "max_tokens": 4, "stream": True}  # fmt: skip
-    _, answer = open_stream(
-        traced.url(), "/v1/chat/completions", body, {"traceparent": f"00-{trace_id}-{'1' * 16}-01"}
-    )
+    headers = {**bearer("alice"), "traceparent": f"00-{trace_id}-{'1' * 16}-01"}
+    _, answer = open_stream(narrow.url(), "/v1/chat/completions", body, headers)
     assert answer.status == 200
     all_frames(answer)
     spans = sink.wait_for(lambda found: stages_of(found, trace_id) == set(STAGES))
@@ -57,18 +39,18 @@ def test_an_http_request_is_one_trace_through_every_stage(traced: Installation, 
 
 
 def test_a_published_record_is_one_trace_through_every_stage_behind_the_topic(
-    traced: Installation, sink: Sink
+    narrow: Installation, sink: Sink
 ) -> None:
     trace_id, mine = uuid.uuid4().hex, uuid.uuid4().hex
-    producer = Producer({"bootstrap.servers": traced.kafka, "acks": "all"})
+    producer = Producer({"bootstrap.servers": narrow.kafka, "acks": "all"})
     headers = [
         ("traceparent", f"00-{trace_id}-{'2' * 16}-01".encode()),
         ("correlation-id", mine.encode()),
     ]
     body = {"model": "null", "prompt": "go", "max_tokens": 3}
-    producer.produce(f"{PREFIX}.requests", json.dumps(body).encode(), headers=headers)
+    producer.produce(narrow.topic("requests"), json.dumps(body).encode(), headers=headers)
     assert producer.flush(30) == 0
-    result = first_result(traced.kafka, mine)
+    result = first_result(narrow, mine)
     behind = set(STAGES) - {"edge"}
     sink.wait_for(lambda found: behind <= stages_of(found, trace_id))
     timings = result["timings"]
