@@ -11,7 +11,7 @@ from schemas.ids import birth, is_id
 from schemas.ledger import Output
 from schemas.request import TIER_LANES, Request
 
-from .arrival import SKEW, Arrival, arrive
+from .arrival import Arrival, arrive, timely
 
 # what is wrong with the id itself: the outcome may not be written under it
 _OF_THE_ID = ("bad_id", "id_conflict")
@@ -41,7 +41,7 @@ def of_dead_letter(record: Record, dead: DeadLetter, now: int) -> Output:
         arrival = replace(arrival, encoding=JSON)
     id = arrival.derived_id
     given = text_header(record.headers, "request-id") or ""
-    fresh = is_id(given) and abs(birth(given) - record.timestamp) <= SKEW
+    fresh = is_id(given) and timely(given, record)
     if fresh and dead.reason not in _OF_THE_ID:
         id = given
     message = f"{dead.reason}: {dead.message}" if dead.message else dead.reason

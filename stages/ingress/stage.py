@@ -9,7 +9,7 @@ from pipeline.log import LogUnavailable, Outgoing
 from pipeline.lookup import ScanBudget
 from pipeline.stage import Context, DeadLetter, Emit, Retry
 from pipeline.topics import Topics
-from schemas.codec import JSON, encode, header, headers_of, tag_of
+from schemas.codec import JSON, encode, headers_of, tag_of
 from schemas.errors import Refusal
 from schemas.intake import body_hash, body_id, parse_body
 from schemas.request import Request
@@ -17,7 +17,7 @@ from schemas.tokens import Admitted
 from schemas.work import Ready
 
 from . import outcomes
-from .arrival import Arrival, BadId, arrive, check_headers, supplied_id
+from .arrival import Arrival, BadId, arrive, check_headers, minted_by_edge, supplied_id
 from .draft import Draft, Expired, Step, ready_of
 from .uses import Found, Use, Uses
 
@@ -89,11 +89,10 @@ class Ingress:
         return Body(request, None, request.id, body_hash(request))
 
     async def _used(self, id: str, body: Body, arrival: Arrival) -> Found:
-        minted_by_edge = (
-            arrival.encoding != JSON and header(arrival.record.headers, "request-id") is not None
-        )
         use = Use(arrival.tenant, body.hash)
-        return await self._uses.find(id, use, arrival.record, look_up=not minted_by_edge)
+        return await self._uses.find(
+            id, use, arrival.record, look_up=not minted_by_edge(arrival.record)
+        )
 
     def _decide(
         self, id: str, arrival: Arrival, body: Body, context: Context

@@ -160,3 +160,22 @@ def test_an_edge_that_repeats_its_record_is_not_held_up() -> None:
             stand.cluster.set_available(ledger, True)
 
     virtual(main)
+
+
+def test_an_edge_may_publish_an_old_id_again_but_none_of_the_future() -> None:
+    """A key names an id for a day; its first record may never have been written."""
+
+    async def main() -> None:
+        stand = Stand()
+        await stand.begin()
+        request = parse_body(b'{"model":"words","prompt":"x"}', "text").request
+        old, future = stand.mint(-20 * 3_600_000), stand.mint(FIVE_MINUTES + 1000)
+        async with stand.ingress():
+            for id in (old, future):
+                headers = {"request-id": id.encode()}
+                await stand.publish(encode(request), key=id.encode(), headers=headers)
+            await stand.settle()
+        assert [made.request_id for made in stand.ready()] == [old]
+        assert len(stand.letters()) == 1
+
+    virtual(main)
