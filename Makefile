@@ -48,6 +48,12 @@ check: $(VENV)/.installed-test
 	@$(BIN)/mypy schemas pipeline stages workers kernels
 	@$(BIN)/lint-imports
 
+simulate: $(VENV)/.installed
+	@$(BIN)/headrace simulate --seeds $(SEEDS) --jobs $(JOBS)
+
+mutants: $(VENV)/.installed-test
+	@$(BIN)/python -m tests.simulation.mutants --jobs $(JOBS)
+
 bench: $(VENV)/.installed-test
 	@$(BIN)/python -m benchmarks.pipeline
 	@$(BIN)/python -m benchmarks.embedded

@@ -1,6 +1,7 @@
 """One worker process: an event loop for Kafka, and an engine with a thread of its own."""
 
 import asyncio
+from collections.abc import Callable
 
 from pipeline import logs, tracing
 from pipeline.log import LogUnavailable, Outgoing
@@ -19,11 +20,14 @@ from workers.engines import choose_model, engine_of
 from workers.heartbeat import Heartbeat
 from workers.inbox import Inbox
 from workers.inline_driver import InlineDriver
+from workers.job import Engine
 from workers.outbox import Outbox
 from workers.runner import DeviceLost
 from workers.runs import Runs
 from workers.telemetry import memory_gauge
 from workers.thread_driver import ThreadDriver
+
+Build = Callable[[Member, Model], Callable[[], Engine]]
 
 DEVICE_LOST = 70  # exit code
 FAULT_LIMIT = 2.0  # s to give work back when the engine has died
@@ -32,8 +36,9 @@ OUTBOX_FULL = "the outbox is full"
 BACKLOG = 10_000  # records on their way at which the engine waits
 
 
-async def run(member: Member, *, inline: bool = False) -> None:
-    """Until drained. `inline`: the engine has no thread, for the simulation.
+async def run(member: Member, *, inline: bool = False, build: Build = engine_of) -> None:
+    """Until drained. `inline`: the engine has no thread, for the simulation, which watches what `build`
+    makes.
 
     Raises Fatal (exit code 70) when the device is lost, and whatever else ends a process.
     """
@@ -42,7 +47,7 @@ async def run(member: Member, *, inline: bool = False) -> None:
             model = await _model(member, tasks)
             if model is None:
                 return  # drained before there was one
-            worker = Worker(member, model, tasks, inline=inline)
+            worker = Worker(member, model, tasks, inline=inline, build=build)
             await worker.start()
             await member.draining.wait()
             await worker.stop()
@@ -66,14 +71,20 @@ class Worker:
     """Wires inbox, control, engine, outbox and heartbeat together."""
 
     def __init__(
-        self, member: Member, model: Model, tasks: asyncio.TaskGroup, *, inline: bool
+        self,
+        member: Member,
+        model: Model,
+        tasks: asyncio.TaskGroup,
+        *,
+        inline: bool,
+        build: Build = engine_of,
     ) -> None:
         self._member = member
         self._model = model
         self._group = tasks
         self._inline = inline
         form = InlineDriver if inline else ThreadDriver
-        self._driver: Driver = form(engine_of(member, model), self._deliver)
+        self._driver: Driver = form(build(member, model), self._deliver)
         self._making_room = False
 
     async def start(self) -> None:

@@ -1,11 +1,11 @@
-"""Commands that look: topics, records, dead letters, logs, contracts, the doctor."""
+"""Commands that look: topics, records, dead letters, logs, contracts, simulated disasters, the doctor."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .options import Json
+from .options import Json, fail
 
 app = typer.Typer()
 dlq = typer.Typer(help="Dead letters: records that no stage could take.", no_args_is_help=True)
@@ -80,6 +80,25 @@ def contracts(
 
     for path in export(out):
         typer.echo(path)
+
+
+@app.command()
+def simulate(
+    seeds: Annotated[str, typer.Option(help="A-B, both included, or one number.")] = "0-499",
+    jobs: Annotated[int, typer.Option(min=1, help="Processes; one a core.")] = 1,
+    explain: Annotated[int | None, typer.Option(help="Tell one seed, record by record.")] = None,
+    out: Annotated[Path, typer.Option(help="Where `--explain` writes.")] = Path(),
+) -> None:
+    """The whole pipeline in virtual time, with seeded faults: does it lose or repeat anything?"""
+    from .simulate.command import explain_seed, parse_range
+    from .simulate.command import simulate as run
+
+    if explain is not None:
+        raise typer.Exit(explain_seed(explain, out))
+    chosen = parse_range(seeds)
+    if not chosen:
+        raise fail(f"--seeds takes a range such as 0-499, not {seeds!r}", 2)
+    raise typer.Exit(run(chosen, jobs))
 
 
 @app.command()

@@ -1,13 +1,15 @@
 """All that outlives a connection: topics, groups, and the faults that a test asks for."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from ..log import Clock, TopicPartition, TopicSpec, UnknownTopic
+from ..log import Clock, Commit, TopicPartition, TopicSpec, UnknownTopic
 from .connection import MemoryLog
 from .faults import FateOf
 from .group import Group
 from .partition import Partition
+
+CommittedTo = Callable[[str, Mapping[TopicPartition, Commit]], None]  # group, offsets
 
 
 class MemoryCluster:
@@ -23,6 +25,7 @@ class MemoryCluster:
         self.clock = clock
         self.request_timeout = request_timeout  # s after which an unanswered write has failed
         self.fate: FateOf | None = None
+        self.committed: CommittedTo | None = None  # is told of every commit that holds
         self.topics: dict[str, TopicSpec] = {}
         self.partitions: dict[TopicPartition, Partition] = {}
         self.groups: dict[str, Group] = {}

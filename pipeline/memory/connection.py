@@ -1,7 +1,7 @@
 """One simulated process's connection to a memory cluster."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..batches import Ack
@@ -95,6 +95,11 @@ class MemoryLog:
             await writer.close()
         for reader in list(self._readers):
             await reader.close()
+
+    @property
+    def readers(self) -> Iterable[MemoryReader]:
+        """Those that are open."""
+        return self._readers
 
     def forget(self, reader: MemoryReader) -> None:
         """It is closed; look-ups open many."""

@@ -98,6 +98,8 @@ class Group:
                     f"{at.topic}[{at.partition}]: a note of more than {METADATA_LIMIT} bytes"
                 )
         self.offsets.update(offsets)
+        if self._cluster.committed is not None:
+            self._cluster.committed(self.name, offsets)
 
     def rebalance(self) -> None:
         if self._running is not None:

@@ -42,6 +42,10 @@ class MemoryReader:
             records = self._take(max_records)
         return records
 
+    def heard(self, at: TopicPartition) -> int:
+        """Everything before it has been given out; 0 where it does not read there."""
+        return self._positions.get(at, 0)
+
     async def position(self, at: TopicPartition) -> int:
         return self._positions[at]
 

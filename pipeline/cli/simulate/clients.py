@@ -241,7 +241,6 @@ class Client:
                 continue
             said = json.loads(frame.data)
             for choice in said.get("choices", []):
-                parts.append(
-                    choice["delta"].get("content") or "" if "delta" in choice else choice["text"]
-                )
+                delta = choice.get("delta")
+                parts.append(choice["text"] if delta is None else delta.get("content") or "")
         return "".join(parts)

@@ -1,14 +1,16 @@
 """`headrace simulate --seeds A-B [--explain SEED]`."""
 
 import sys
-import time
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from .scenario import make_scenario
-from .seed import Verdict, run_seed
+from .seed import run_seed
 from .shrink import shrink
+from .sweep import Report, Told, quiet, sweep
 from .timeline import explain, write_html
+
+SHRUNK = 3  # failing seeds that are made small and told; one alone may take a minute
 
 
 def parse_range(text: str) -> range | None:
@@ -19,35 +21,37 @@ def parse_range(text: str) -> range | None:
     return range(int(first), int(last or first) + 1)
 
 
-def simulate(seeds: range, *, explained: int | None, out: Path) -> int:
-    if explained is not None:
-        return _explain(explained, out)
-    begun = time.perf_counter()
-    total: Counter[str] = Counter()
-    failed: list[Verdict] = []
-    for number, seed in enumerate(seeds, 1):
-        verdict = run_seed(make_scenario(seed))
-        total += verdict.told
-        if verdict.fault:
-            failed.append(verdict)
-            print(f"seed {seed}: {verdict.fault}", file=sys.stderr)
-        if sys.stderr.isatty():
-            print(f"\r{number} of {len(seeds)}, {len(failed)} failed", end="", file=sys.stderr)
-    spent = time.perf_counter() - begun
-    print(f"{len(seeds)} seeds, {len(failed)} failed, {len(seeds) / spent:.1f} seeds/s")
-    for name, count in sorted(total.items()):
-        print(f"  {name:<26}{count}")
-    for verdict in failed[:3]:
-        small = shrink(verdict.scenario, lambda s: bool(run_seed(s).fault))
+def simulate(seeds: range, jobs: int) -> int:
+    """0: every promise held in every seed."""
+    quiet()
+    report = sweep(seeds, jobs, _progress(len(seeds)))
+    for line in report.lines():
+        print(line)
+    for seed in sorted(report.failed)[:SHRUNK]:
+        small = shrink(make_scenario(seed), lambda scenario: bool(run_seed(scenario).fault))
         print(explain(run_seed(small, explain=True)))
-    return 1 if failed else 0
+    return 1 if report.failed or report.missed() else 0
 
 
-def _explain(seed: int, out: Path) -> int:
+def explain_seed(seed: int, out: Path) -> int:
+    """Tell one seed: text to standard output and a file, a diagram beside it."""
+    quiet()
     verdict = run_seed(make_scenario(seed), explain=True)
-    print(explain(verdict))
-    page = out / f"seed-{seed}.html"
+    text = explain(verdict)
+    print(text)
     out.mkdir(parents=True, exist_ok=True)
+    (out / f"seed-{seed}.txt").write_text(text + "\n")
+    page = out / f"seed-{seed}.html"
     write_html(verdict, page)
     print(f"the diagram is in {page}", file=sys.stderr)
     return 1 if verdict.fault else 0
+
+
+def _progress(of: int) -> Callable[[Report, Told], None]:
+    def told(report: Report, one: Told) -> None:
+        if one.fault:
+            print(f"\rseed {one.seed}: {one.fault}", file=sys.stderr)
+        if sys.stderr.isatty():
+            print(f"\r{report.seeds} of {of}, {len(report.failed)} failed", end="", file=sys.stderr)
+
+    return told

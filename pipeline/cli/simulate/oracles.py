@@ -59,6 +59,8 @@ def check(world: World, clients: list[Client]) -> None:
 
 
 def _violations(world: World, clients: list[Client]) -> Iterator[str]:
+    world.witness.look()
+    yield from world.witness.faults
     outcomes = results(world)
     slots = _slots(world)
     ready = _ready(world)
@@ -81,7 +83,27 @@ def _violations(world: World, clients: list[Client]) -> Iterator[str]:
             expected = _fault_free(ready[client.request_id], world)
             if result.choices[0].token_ids != expected:
                 yield f"{name}: other tokens than without faults"
+        yield from (f"{name}: {fault}" for fault in _frames(world, client))
+    yield from _bounds(world)
     yield from _drained(world)
+
+
+def _frames(world: World, client: Client) -> Iterator[str]:
+    """Every frame is a record that counts: nothing of a superseded attempt was shown."""
+    shown = world.witness.shown[client.request_id]
+    for frame in client.frames:
+        if frame.id is not None and int(frame.id.partition("-")[0]) not in shown:
+            yield f"it was shown {frame.raw!r}, which does not count"
+
+
+def _bounds(world: World) -> Iterator[str]:
+    """No worker ever held more than it offered: all orchestrators together a share too many at most."""
+    lives = world.lives["orchestration-1"] + world.lives["orchestration-2"]
+    for record in records(world, world.topics.status):
+        if header(record.headers, "type") == b"status/1" and record.value:
+            said = decode(record.value, Status).worker
+            if said is not None and len(said.running) > (said.slots + said.slots // 8) * lives:
+                yield f"a worker of {said.slots} slots holds {len(said.running)} orders"
 
 
 def _ending(client: Client, result: Result) -> Iterator[str]:

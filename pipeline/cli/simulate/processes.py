@@ -17,7 +17,6 @@ from stages.edge.outbox import Outbox
 from stages.edge.role import assemble, drain, note_missing, tick
 from stages.ingress.role import run as ingress
 from stages.orchestration.role import run as orchestration
-from workers.role import run as worker
 
 from .store import Store
 
@@ -109,15 +108,10 @@ async def _until(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def _worker(member: Member) -> None:
-    await worker(member, inline=True)
-
-
 ROLES: dict[str, Callable[[Member], Coroutine[Any, Any, None]]] = {
     "ingress": ingress,
     "orchestration": orchestration,
     "delivery": delivery,
-    "worker": _worker,
 }
 
 

@@ -87,7 +87,7 @@ def _ask(chance: random.Random, number: int) -> Ask:
 
 
 def _fault(chance: random.Random) -> Fault:
-    kind = chance.choice(FAULTS + ("kill", "kill", "pause"))
+    kind = chance.choice((*FAULTS, "kill", "kill", "pause"))
     if kind in PROCESS_FAULTS:
         role = chance.choice(list(ROLES))
         target = f"{role}-{chance.randint(1, ROLES[role])}"

@@ -26,6 +26,7 @@ class Verdict:
     fault: str = ""  # empty: all promises held
     digest: str = ""  # of the log: the same seed gives the same
     told: Counter[str] = field(default_factory=Counter)
+    histories: set[str] = field(default_factory=set)  # ways through the ledger
     timeline: list[tuple[float, str]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)  # of the log, on demand
 
@@ -38,7 +39,7 @@ def run_seed(scenario: Scenario, *, explain: bool = False) -> Verdict:
         run_virtual(_story(scenario, verdict, explain), chance=chance, limit=LIMIT * 2)
     except AssertionError as error:
         verdict.fault = verdict.fault or str(error)
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever a seed shows is told
         verdict.fault = verdict.fault or traceback.format_exc(limit=-6)
     return verdict
 
@@ -69,7 +70,7 @@ async def _play(world: World, clients: list[Client]) -> None:
                 group.create_task(client.run(), name=f"client {client.ask.number}")
             group.create_task(world.strike(), name="faults")
             group.create_task(_calm(world), name="calm")
-        while not _all_ended(world, clients):
+        while not _all_ended(world, clients):  # noqa: ASYNC110 - virtual time costs nothing
             await asyncio.sleep(0.25)
         world.told["drained after s"] = int(loop.time())
         await asyncio.sleep(SETTLE)
@@ -105,6 +106,7 @@ def _tell(world: World, clients: list[Client], verdict: Verdict) -> None:
         told[f"outcome {same[0].outcome}"] += 1
         told["attempts above 1"] += same[0].attempts > 1
     verdict.told = told
+    verdict.histories = {", ".join(each) for each in world.witness.histories.values() if each}
     verdict.timeline = world.timeline
     verdict.digest = _digest(world)
 

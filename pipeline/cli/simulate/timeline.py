@@ -28,7 +28,8 @@ def log_lines(world: World) -> list[str]:
     topics += [world.topics.ready(lane) for lane in ("gold", "silver", "bronze")]
     for topic in topics:
         for record in records(world, topic):
-            found.append(((record.timestamp - BASE_MS) / 1000, _line(record)))
+            time = (record.timestamp - BASE_MS) / 1000
+            found.append((time, _line(record)))
     return [f"{time:8.3f}  {line}" for time, line in sorted(found, key=lambda each: each[0])]
 
 

@@ -13,11 +13,14 @@ from pipeline.simulation import VirtualClock
 from pipeline.topics import Topics
 from schemas.codec import encode
 from schemas.models import Model
+from workers.role import run as worker
 
+from .device import watched
 from .processes import ROLES, Process, chance_of, edge
 from .scenario import LOG_FAULTS, Fault, Scenario
 from .scenario import ROLES as COUNTS
 from .store import Store
+from .witness import Witness
 
 MODEL = "null"
 RESTART = 0.3  # s until the supervisor has started a process again
@@ -44,6 +47,8 @@ class World:
         self.told: Counter[str] = Counter()
         self.deaths: list[str] = []  # processes that ended by themselves: a fault of ours
         self.timeline: list[tuple[float, str]] = []
+        self.witness = Witness(self.cluster, self.topics, self.told)
+        self.cluster.committed = self.witness.committed
         self._hits: list[tuple[float, Fault]] = []  # (until, fault) of the log
         self._skews = dict(zip(self.names(), scenario.skews, strict=True))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,7 +89,12 @@ class World:
             topics=self.topics,
         )
         process = Process(member, log)
-        work = edge(process, self.store) if role == "edge" else ROLES[role](member)
+        if role == "edge":
+            work = edge(process, self.store)
+        elif role == "worker":
+            work = worker(member, inline=True, build=watched(log, self.witness.faults.append))
+        else:
+            work = ROLES[role](member)
         process.task = self.loop.create_task(work, name=f"{name}/{life}")
         process.task.add_done_callback(lambda task: self._ended(name, process, task))
         self.members[name] = process

@@ -1,0 +1,83 @@
+"""A worker's engine, watched: what it computes after it was told to stop."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from pipeline.log import TopicPartition
+from pipeline.member import Member
+from pipeline.memory import MemoryLog
+from schemas.codec import Unreadable, decode
+from schemas.control import ControlRecord, Wake
+from schemas.models import Model
+from workers.job import Emission, Engine, Failure, Job
+from workers.null import NullEngine
+
+
+class WatchedEngine(NullEngine):
+    """The null engine; a step for an attempt whose end has reached the process is the last one."""
+
+    def watch(self, member: Member, log: MemoryLog, fault: Callable[[str], None]) -> None:
+        self._member, self._log, self._fault = member, log, fault
+        self._at = TopicPartition(member.topics.control, 0)
+        self._position = 0
+        self._over: dict[str, int] = {}  # request → highest attempt that is over
+        self._superseded: set[str] = set()
+        self._after: Counter[tuple[str, int]] = Counter()  # steps since
+
+    def add(self, job: Job) -> None:
+        """A cancel that came before its order is repeated by its owner; what is superseded stays so."""
+        self._hear()
+        if job.request_id not in self._superseded:
+            self._over.pop(job.request_id, None)
+        super().add(job)
+
+    def step(self) -> list[Emission | Failure]:
+        self._hear()
+        events = super().step()
+        for event in events:
+            key = (event.request_id, event.attempt)
+            if event.attempt <= self._over.get(event.request_id, 0):
+                self._after[key] += 1
+                if self._after[key] == 2:
+                    self._fault(f"{self._member.id} still computes {key}, which is over")
+        return events
+
+    def _hear(self) -> None:
+        """What this process has read of `hr.control` so far."""
+        heard = max((reader.heard(self._at) for reader in self._log.readers), default=0)
+        if heard <= self._position:
+            return
+        partition = self._log.cluster.partition(self._at)
+        for record in partition.read(self._position, heard - self._position):
+            try:
+                message: ControlRecord = decode(record.value, ControlRecord)
+            except Unreadable:
+                continue  # a poisoned one
+            if isinstance(message, Wake):
+                if message.superseded:
+                    self._superseded.add(message.request_id)
+                before = self._over.get(message.request_id, 0)
+                self._over[message.request_id] = max(before, message.attempt)
+        self._position = heard
+
+
+def watched(
+    log: MemoryLog, fault: Callable[[str], None]
+) -> Callable[[Member, Model], Callable[[], Engine]]:
+    """Builds engines as a worker does, watched."""
+
+    def build(member: Member, model: Model) -> Callable[[], Engine]:
+        def null() -> Engine:
+            settings = member.settings.worker
+            engine = WatchedEngine(
+                settings.null_rate,
+                settings.null_vary == "attempt",
+                settings.slots,
+                clock=member.clock,
+            )
+            engine.watch(member, log, fault)
+            return engine
+
+        return null
+
+    return build
