@@ -73,8 +73,8 @@ def varlen_attention(
     counts = batch.bounds[1:] - batch.bounds[:-1]
     result = varlen_attn(
         q,
-        keys.transpose(1, 2).contiguous(),
-        values.transpose(1, 2).contiguous(),
+        keys.transpose(1, 2),
+        values.transpose(1, 2),
         bounds,
         bounds,
         int(counts.max()),

@@ -93,6 +93,11 @@ class GGUFFile:
         flat = np.frombuffer(self._map, np.uint8, info.nbytes, info.offset)
         return flat.reshape(-1, info.row_bytes)
 
+    def release(self) -> None:
+        """Give back the memory of pages that were read; they come again when they are needed."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
     def _parse(self) -> None:
         if self._take(4) != b"GGUF":
             raise self._corrupt("not a GGUF file: the first four bytes are not 'GGUF'")

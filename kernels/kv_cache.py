@@ -13,8 +13,9 @@ BLOCK_MULTIPLE = 16  # positions that the CPU kernels take at once: one vector o
 class KVCache:
     """[layers, 2 (keys, values), blocks, kv_heads, block_size * head_dim].
 
-    What lies inside a block is the operators' affair: torch keeps [block_size, head_dim] for both,
-    the native kernels keep keys as [head_dim, block_size]. Blocks move whole, so copies and swaps
+    What lies inside a block is the operators' affair: torch keeps [block_size, kv_heads, head_dim],
+    the native kernels [kv_heads, head_dim, block_size] for keys and [kv_heads, block_size,
+    head_dim] for values. Blocks move whole, so copies and swaps
     need not know.
     """
 
@@ -40,10 +41,10 @@ class KVCache:
             raise CacheError(f"no memory for a KV cache of {size >> 20} MiB: {error}") from error
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of one layer, each [blocks, kv_heads, block_size, head_dim]."""
+        """Keys and values of one layer for torch, each [blocks, kv_heads, block_size, head_dim]."""
         pair = self.data[index]
-        shape = (self.blocks, pair.shape[2], self.block_size, self.head_dim)
-        return pair[0].view(shape), pair[1].view(shape)
+        shape = (self.blocks, self.block_size, pair.shape[2], self.head_dim)
+        return pair[0].view(shape).transpose(1, 2), pair[1].view(shape).transpose(1, 2)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks, (from, to) each: a forked choice's last, half-full block."""

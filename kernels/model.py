@@ -97,6 +97,7 @@ def load_model(
         )
     config, source, vocabulary = _open(path)
     runner, cache_dtype = _runner(config, source, plan, profile, threads, progress)
+    source.release()
     return Model(
         config,
         vocabulary,

@@ -69,6 +69,11 @@ class SafetensorsWeights:
         rows = shape[0] if len(shape) > 1 else 1
         return Weight(name, kind, shape, flat.reshape(rows, -1))
 
+    def release(self) -> None:
+        if hasattr(mmap, "MADV_DONTNEED"):
+            for mapped in {id(entry[0]): entry[0] for entry in self._tensors.values()}.values():
+                mapped.madvise(mmap.MADV_DONTNEED)
+
     def _read_header(self, path: Path) -> None:
         try:
             with path.open("rb") as file:

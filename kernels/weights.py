@@ -62,6 +62,9 @@ class WeightSource(Protocol):
 
     def read(self, name: str) -> Weight: ...
 
+    def release(self) -> None:
+        """After loading: give back the memory of what was read."""
+
 
 class GGUFWeights:
     """Weights of a GGUF file; rows of q and k in the order that rotation by halves needs."""
@@ -71,6 +74,9 @@ class GGUFWeights:
 
     def has(self, name: str) -> bool:
         return name in self._file.tensors
+
+    def release(self) -> None:
+        self._file.release()
 
     def read(self, name: str) -> Weight:
         if name not in self._file.tensors:
