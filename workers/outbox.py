@@ -42,7 +42,9 @@ class Outbox:
 
     def speaker(self, order: Order, taken: int) -> Speaker:
         partition = partition_of(order.request_id, self._member.topics.tokens_partitions)
-        return Speaker(order, partition, {"worker": taken})
+        # of this attempt alone: a later one that takes its tokens over takes its times over too
+        times = {name: ms for name, ms in order.entered.items() if name not in order.ready.entered}
+        return Speaker(order, partition, {**times, "worker": taken})
 
     def open(
         self, speaker: Speaker, *, silent: bool, trace: Headers = ()
@@ -91,17 +93,17 @@ class Outbox:
         if speaker.fault is not None:
             raise speaker.fault
 
-    async def output(self, output: Output) -> Placed:
+    async def output(self, output: Output, trace: Headers = ()) -> Placed:
         """Write the outcome; one that is too large for a record ends as a failure that says so."""
         try:
-            return await self._send_ledger(output, output.tenant, output.lane)
+            return await self._send_ledger(output, output.tenant, output.lane, trace)
         except RecordTooLarge as error:
             code = "result_too_large"
             said = Error(message=str(error), type=CODES[code].type, code=code)
             small = msgspec.structs.replace(
                 output, outcome="failed", error=said, choices=[], metadata=None
             )
-            return await self._send_ledger(small, output.tenant, output.lane)
+            return await self._send_ledger(small, output.tenant, output.lane, trace)
 
     async def released(self, order: Order, why: str, detail: str = "") -> Placed:
         released = Released(
@@ -184,7 +186,7 @@ class Outbox:
         self._timer = self._loop.call_at(self._due[0][0], self._flush_due) if self._due else None
 
     def _send_ledger(
-        self, record: Output | Released, tenant: str | None, lane: str | None
+        self, record: Output | Released, tenant: str | None, lane: str | None, trace: Headers = ()
     ) -> "asyncio.Future[Placed]":
         extra: dict[str, Any] = {}
         if isinstance(record, Output):
@@ -199,7 +201,7 @@ class Outbox:
         )
         key = record.request_id.encode()
         return self._ledger.send(
-            Outgoing(self._member.topics.ledger, encode(record), key, headers=headers)
+            Outgoing(self._member.topics.ledger, encode(record), key, headers=headers + trace)
         )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from schemas.control import Wake
@@ -38,6 +39,28 @@ def test_a_second_attempt_goes_on_where_the_first_one_stopped() -> None:
             assert len(output.choices[0].ids) == 20
             mine = [e for e in stand.slot(rid) if isinstance(e, Chunk) and e.attempt == 2]
             assert mine[0].k == 8
+
+    virtual(main)
+
+
+def test_a_continued_answer_keeps_the_times_of_its_first_token() -> None:
+    async def main() -> None:
+        stand = Stand()
+        await stand.begin()
+        async with worker(stand) as member:
+            ready = stand.ready(entered={"ready": 1})
+            order = stand.order(member, ready, attempt=2, entered={"ready": 1, "dispatch": 900})
+            rid = order.request_id
+            await stand.said(rid, Open(request_id=rid, attempt=1, worker="dead", epoch="e"))
+            told = {"dispatch": 20, "worker": 21, "first_token": 30}
+            first = continued(stand, order, said=8)
+            await stand.said(rid, msgspec.structs.replace(first, first=told))
+            await stand.send(order)
+            output = await stand.end(rid)
+            assert isinstance(output, Output)
+            assert output.entered == {"ready": 1, **told}
+            mine = [e for e in stand.slot(rid) if isinstance(e, Chunk) and e.attempt == 2]
+            assert mine[0].first.keys() == told.keys(), "so that a third attempt finds them"
 
     virtual(main)
 
