@@ -25,7 +25,7 @@ from pipeline.settings import WorkerSettings
 from workers.engine import TorchEngine
 from workers.job import Emission, Job, Sampling
 from workers.model_runner import ModelRunner
-from workers.runtime import bounded, kv_blocks
+from workers.runtime import bounded, kv_blocks, step_tokens
 
 DECODE = {1: 96, 16: 48, 64: 32}  # streams: steps that are timed
 PREFILL = (512, 2048)
@@ -79,7 +79,7 @@ class Ours:
             clock=WallClock(),
             blocks=self._blocks,
             block_size=self._settings.block_size,
-            max_batch_tokens=self._settings.batch_tokens,
+            max_batch_tokens=step_tokens(self._settings),
             slots=self._settings.slots,
             prefix_cache=prefix_cache,
             speculate=speculate,

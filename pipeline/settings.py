@@ -78,7 +78,7 @@ class WorkerSettings(Section):
     slots: int = 64
     block_size: int = 16  # tokens
     kv_bytes: int = 1 << 30
-    batch_tokens: int = 512  # token budget of a step
+    batch_tokens: int = 0  # token budget of a step; 0: what suits the device
     threads: int = 0  # 0: what affinity and quota allow
     prefix_cache: bool = True
     speculate: bool = True

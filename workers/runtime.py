@@ -14,6 +14,8 @@ from workers.scheduler import Clock
 log = logging.getLogger(__name__)
 
 _LEAST_BLOCKS = 16  # below it nothing useful fits
+_CPU_STEP = 128  # prompts are as fast in chunks of 64 as of 512, and streams stall for less
+_GPU_STEP = 2048  # below it the weights are read for too few tokens
 
 
 class EngineError(Exception):
@@ -51,7 +53,7 @@ def engine_of(model: Model, settings: WorkerSettings, *, clock: Clock) -> TorchE
     runner = ModelRunner(
         model, blocks, settings.block_size, swap_bytes=settings.kv_bytes // 4
     )  # swapped sequences are few: a quarter holds the largest one and some more
-    batch_tokens = max(settings.batch_tokens, settings.slots)
+    batch_tokens = step_tokens(settings)
 
     def engine() -> TorchEngine:
         return TorchEngine(
@@ -67,6 +69,12 @@ def engine_of(model: Model, settings: WorkerSettings, *, clock: Clock) -> TorchE
 
     warm_up(engine(), batch_tokens)  # an engine of its own: its blocks and counts are thrown away
     return engine()
+
+
+def step_tokens(settings: WorkerSettings) -> int:
+    """The token budget of a step: every slot can decode in it."""
+    suits = _CPU_STEP if settings.device == "cpu" else _GPU_STEP
+    return max(settings.batch_tokens or suits, settings.slots)
 
 
 def kv_blocks(model: Model, settings: WorkerSettings) -> int:

@@ -11,7 +11,7 @@ from tests.flow.installation import MODEL_FILE, models_folder
 from tests.workers.fakes import HashRunner, ManualClock, Said, collect
 from workers.engine import TorchEngine
 from workers.job import Job, Sampling
-from workers.runtime import EngineError, bounded, build_engine, kv_blocks, warm_up
+from workers.runtime import EngineError, bounded, build_engine, kv_blocks, step_tokens, warm_up
 
 
 class Figures:
@@ -50,6 +50,12 @@ def test_settings_that_cannot_be_met_are_named(kv_bytes: int, why: str) -> None:
     with pytest.raises(EngineError, match=why) as caught:
         kv_blocks(MODEL, WorkerSettings(kv_bytes=kv_bytes))
     assert "HEADRACE_WORKER_KV_BYTES" in str(caught.value)
+
+
+def test_every_slot_can_decode_in_one_step() -> None:
+    assert step_tokens(WorkerSettings(batch_tokens=8, slots=32)) == 32
+    assert step_tokens(WorkerSettings(slots=32)) > 32
+    assert step_tokens(WorkerSettings(batch_tokens=700, slots=32)) == 700
 
 
 def test_never_more_threads_than_this_process_may_use() -> None:
