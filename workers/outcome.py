@@ -44,6 +44,16 @@ def output_of(run: Run, ending: Ending, finished: int) -> Output:
     )
 
 
+def tokens_of(run: Run) -> dict[str, str | int]:
+    """Model and tokens, by the names of OpenTelemetry's GenAI conventions."""
+    return {
+        "gen_ai.operation.name": run.order.ready.kind,
+        "gen_ai.request.model": run.order.ready.model,
+        "gen_ai.usage.input_tokens": len(run.order.ready.prompt_ids),
+        "gen_ai.usage.output_tokens": sum(len(voice.ids) for voice in run.speaker.voices),
+    }
+
+
 def measure(output: Output) -> None:
     """First token and pace of a completed run, into the metrics."""
     first = output.entered.get("first_token")

@@ -15,7 +15,7 @@ from workers.endings import COMPLETED, SUPERSEDED, Ending, expired, failed
 from workers.job import Failure, Prefix
 from workers.jobs import job_of
 from workers.outbox import Outbox
-from workers.outcome import measure, output_of
+from workers.outcome import measure, output_of, tokens_of
 from workers.prefix import Superseded, read_prefix
 from workers.run import Key, Run
 
@@ -123,10 +123,17 @@ class Runs:
         if not run.ending.done() and run.speaker.finished:
             run.end(COMPLETED)  # the log holds the whole answer: compute nothing
         if not run.ending.done():
+            await self._generate(run, prefix)
+        return run.ending.result()
+
+    async def _generate(self, run: Run, prefix: tuple[Prefix, ...]) -> None:
+        """From its entry into the engine's steps until it ends."""
+        parent = run.span
+        with tracing.span("generate", "internal", parent.traceparent, parent.tracestate) as span:
             self._driver.add(job_of(run.order, prefix))
             run.computing = True
             await self._wait(run)
-        return run.ending.result()
+            span.set(**tokens_of(run))
 
     async def _turn(self, run: Run) -> None:
         """A suspect opens when no other has: if it kills this process, it alone is struck."""
@@ -181,7 +188,7 @@ class Runs:
             await self._outbox.released(run.order, ending.why, ending.detail)
             return
         output = output_of(run, ending, finished)
-        await self._outbox.output(output)
+        await self._outbox.output(output, tracing.headers_of(run.span))
         measure(output)
 
     def _left(self, task: "asyncio.Task[None]") -> None:
