@@ -82,7 +82,10 @@ class Store:
             self.db = _connected(self.path, fsync) if fsync else self._writer
         except sqlite3.Error as error:
             os.close(self._lock)
-            raise StartError(f"{self.path} cannot be opened: {error}") from error
+            raise StartError(
+                f"{self.path} cannot be opened: {error}; free some space, mend the folder's rights,"
+                " or name another directory"
+            ) from error
         except StartError:
             os.close(self._lock)
             raise
