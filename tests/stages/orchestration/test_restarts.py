@@ -1,10 +1,11 @@
 """What a new owner must know of what was before it: unknown is not none."""
 
 import asyncio
+from collections.abc import Sequence
 
-from pipeline.log import TopicPartition
+from pipeline.log import Outgoing, TopicPartition
 from pipeline.memory import Fate
-from schemas.codec import decode
+from schemas.codec import decode, text_header
 from schemas.ledger import Lease
 from schemas.status import OrchestratorFigures, StatusRecord
 from tests.stages.stand import REVISION, Stand, on_stand
@@ -196,3 +197,29 @@ def test_an_order_that_was_sent_again_costs_no_credit_for_ever() -> None:
         stand.check()
 
     on_stand(story, worker={"null_rate": 20})
+
+
+def test_an_orchestrator_that_dies_while_it_ends_a_request_is_taken_over() -> None:
+    async def story(stand: Stand) -> None:
+        stand.start("delivery")
+        first = stand.start("orchestration")
+        request_id = await stand.ask(8)
+        await asyncio.sleep(3)
+
+        def no_outputs(name: str, at: TopicPartition, batch: Sequence[Outgoing]) -> Fate:
+            kinds = {text_header(record.headers, "type") for record in batch}
+            return Fate(lands="output/1" not in kinds)
+
+        stand.cluster.fate = no_outputs
+        await stand.cancel(request_id)
+        await stand.until(lambda: _counted_leases(stand, request_id) == 1)
+        await asyncio.sleep(1)
+        first.kill()
+        stand.cluster.fate = None
+        stand.start("orchestration")
+        await stand.ended()
+        result = stand.results()[request_id][0]
+        assert (result.outcome, result.attempts) == ("cancelled", 2)
+        stand.check()
+
+    on_stand(story)
