@@ -7,7 +7,7 @@ from tests.workers.ways import Way, ways
 
 PROMPTS, TOKENS = 24, 24
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
