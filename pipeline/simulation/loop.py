@@ -43,10 +43,17 @@ class VirtualTask(asyncio.Task[T]):
 class VirtualLoop(asyncio.BaseEventLoop):
     """Time is a number: 0 at the start, in seconds. Timers of one moment run in the order they were set."""
 
-    def __init__(self, chance: random.Random | None = None, *, limit: float = 7 * 86_400) -> None:
+    def __init__(
+        self,
+        chance: random.Random | None = None,
+        *,
+        limit: float = 7 * 86_400,
+        turns: float = float("inf"),
+    ) -> None:
         super().__init__()
         self.steps = 0  # rounds of callbacks so far
         self.limit = limit  # s: a livelock is an error, not a hang
+        self.turns = turns  # rounds of callbacks: also of one in which no time passes
         self._now = 0.0
         self._chance = chance
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []  # a heap
@@ -102,6 +109,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """One round: what can run now; if nothing can, time jumps to the next timer first."""
         self.steps += 1
+        if self.steps > self.turns:
+            raise OutOfTime(f"{self.turns:g} rounds by {self._now:.3f} s: {_waiting(self)}")
         ready = self._ready
         if not ready and not self._stopping:
             self._jump()
@@ -158,9 +167,10 @@ def run_virtual(
     *,
     chance: random.Random | None = None,
     limit: float = 7 * 86_400,
+    turns: float = float("inf"),
 ) -> T:
     """Run `main` to its end in virtual time; what it leaves running is cancelled."""
-    loop = VirtualLoop(chance, limit=limit)
+    loop = VirtualLoop(chance, limit=limit, turns=turns)
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(main)
@@ -174,7 +184,7 @@ def run_virtual(
 
 
 def _cancel_all(loop: VirtualLoop) -> None:
-    loop.limit = float("inf")
+    loop.limit = loop.turns = float("inf")
     tasks = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
     for task in tasks:
         task.cancel()

@@ -5,11 +5,9 @@ from collections.abc import Iterator
 
 from pipeline.log import Record, TopicPartition
 from schemas.codec import Unreadable, decode, header
-from schemas.folds import Effect, SlotFold
 from schemas.request import TIER_LANES
 from schemas.result import Result
 from schemas.status import Status
-from schemas.tokens import Chunk, End, Open, decode_event
 from schemas.work import Ready
 from workers.job import Emission, Job, Sampling
 from workers.null import NullEngine
@@ -62,7 +60,6 @@ def _violations(world: World, clients: list[Client]) -> Iterator[str]:
     world.witness.look()
     yield from world.witness.faults
     outcomes = results(world)
-    slots = _slots(world)
     ready = _ready(world)
     for client in clients:
         name = f"request {client.ask.number} ({client.ask.way}, {client.request_id})"
@@ -78,7 +75,7 @@ def _violations(world: World, clients: list[Client]) -> Iterator[str]:
         result = same[0]
         yield from (f"{name}: {fault}" for fault in _ending(client, result))
         yield from (f"{name}: {fault}" for fault in _stream(client, result))
-        yield from (f"{name}: {fault}" for fault in _slot(slots.get(client.request_id, []), result))
+        yield from (f"{name}: {fault}" for fault in _slot(world, client.request_id, result))
         if client.request_id in ready and result.outcome == "completed" and not world.scenario.vary:
             expected = _fault_free(ready[client.request_id], world)
             if result.choices[0].token_ids != expected:
@@ -138,39 +135,16 @@ def _stream(client: Client, result: Result) -> Iterator[str]:
         yield f"the stream is not the result: {client.text()!r} / {told!r}"
 
 
-def _slot(events: list[Record], result: Result) -> Iterator[str]:
+def _slot(world: World, request_id: str, result: Result) -> Iterator[str]:
     """The slot's own fold gives the result, and ends with it."""
-    fold, ids, end = SlotFold(), [], None
-    for record in events:
-        event = decode_event(record.value)
-        if isinstance(event, Open):
-            fold.open(event.attempt)
-        elif isinstance(event, Chunk):
-            effect = fold.chunk(event.attempt, event.choice, event.k, len(event.ids), event.finish)
-            if effect is Effect.HOLE:
-                yield f"a hole before {event}"
-            elif effect is Effect.TOKENS:
-                ids += event.ids
-        elif isinstance(event, End) and fold.end() is Effect.CLOSED:
-            end = event
+    ids, end = world.witness.slots[request_id].ids, world.witness.ends.get(request_id)
     told = [token for choice in result.choices for token in choice.token_ids]
     if end is None:
         yield "no end in its slot"
-    elif end.outcome != result.outcome or end.tokens != len(told):
-        yield f"end says {end.outcome} and {end.tokens} tokens, the result {result.outcome}, {len(told)}"
+    elif (end.outcome, end.tokens, end.output) != (result.outcome, len(told), result.output):
+        yield f"its end is {end}, its result {result.outcome}, {len(told)} tokens, {result.output}"
     if ids != told[: len(ids)] or (ids and len(ids) != len(told)):
         yield f"its slot holds {len(ids)} tokens, its result {len(told)}, or others"
-
-
-def _slots(world: World) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = defaultdict(list)
-    for record in records(world, world.topics.tokens):
-        try:
-            decode_event(record.value)
-        except Unreadable:
-            continue
-        found[(record.key or b"").decode()].append(record)
-    return found
 
 
 def _ready(world: World) -> dict[str, Ready]:

@@ -17,7 +17,7 @@ from .world import World
 
 LIMIT = 900.0  # s of virtual time until everything must have drained
 SETTLE = 8.0  # s behind the last outcome: what is late still comes, commits are made
-TURNS = 5_000_000  # a livelock is found, not waited for
+TURNS = 2_000_000  # a livelock is found, not waited for; 20,000 are usual
 
 
 @dataclass
@@ -36,7 +36,7 @@ def run_seed(scenario: Scenario, *, explain: bool = False) -> Verdict:
     verdict = Verdict(scenario)
     chance = random.Random(f"order {scenario.seed}")
     try:
-        run_virtual(_story(scenario, verdict, explain), chance=chance, limit=LIMIT * 2)
+        run_virtual(_story(scenario, verdict, explain), chance=chance, limit=LIMIT * 2, turns=TURNS)
     except AssertionError as error:
         verdict.fault = verdict.fault or str(error)
     except Exception:  # noqa: BLE001 - whatever a seed shows is told

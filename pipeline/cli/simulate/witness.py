@@ -13,10 +13,11 @@ from pipeline.log import Commit, Record, TopicPartition
 from pipeline.memory import MemoryCluster
 from pipeline.topics import Topics
 from schemas.codec import Unreadable, decode, int_header, name_of, text_header
-from schemas.folds import Effect, LedgerFold, SlotFold
 from schemas.ids import InvalidId, birth, derive
 from schemas.result import Result
-from schemas.tokens import Admitted, Chunk, End, Open, decode_event
+from schemas.tokens import Chunk, End, decode_event
+
+from .reference import Ledger, Slot
 
 Owed = dict[TopicPartition, dict[str, int]]  # partition → request → its offset there
 
@@ -27,12 +28,12 @@ class Witness:
     def __init__(self, cluster: MemoryCluster, topics: Topics, told: Counter[str]) -> None:
         self.cluster, self.topics, self.told = cluster, topics, told
         self.faults: list[str] = []
-        self.folds: dict[str, LedgerFold] = defaultdict(LedgerFold)
-        self.slots: dict[str, SlotFold] = defaultdict(SlotFold)
+        self.folds: dict[str, Ledger] = defaultdict(Ledger)
+        self.slots: dict[str, Slot] = defaultdict(Slot)
         self.shown: dict[str, set[int]] = defaultdict(set)  # request → offsets that clients may see
         self.histories: dict[str, list[str]] = defaultdict(list)
         self.outcomes: dict[str, tuple[str, int]] = {}
-        self._closed: set[str] = set()  # their `end` has landed
+        self.ends: dict[str, End] = {}
         self._undelivered: Owed = defaultdict(dict)
         self._open: Owed = defaultdict(dict)
         self._unleased: Owed = defaultdict(dict)
@@ -106,8 +107,9 @@ class Witness:
         attempt = int_header(record.headers, "attempt")
         request_id = text_header(record.headers, "request-id") or _key(record)
         fold = self.folds[request_id]
-        if not fold.apply(kind, -1 if attempt is None else attempt, record.offset):
-            self.told[f"void {kind}s"] += kind in ("lease", "output")
+        if not fold.read(kind, -1 if attempt is None else attempt, record.offset):
+            if kind in ("lease", "output"):
+                self.told[f"void {kind}s"] += 1
             return
         self.histories[request_id].append(kind if attempt is None else f"{kind} {attempt}")
         at = record.at
@@ -127,24 +129,13 @@ class Witness:
         except Unreadable:
             return
         fold = self.slots[request_id]
-        shown = True
-        if isinstance(event, Open):
-            shown = fold.open(event.attempt) is Effect.STARTED
-        elif isinstance(event, Chunk):
-            length = len(event.ids)
-            effect = fold.chunk(event.attempt, event.choice, event.k, length, event.finish)
-            shown = effect is Effect.TOKENS
-            late = not shown and event.attempt < fold.attempt
-            self.told["tokens of superseded attempts"] += length * late
-        elif isinstance(event, End):
-            shown = fold.end() is Effect.CLOSED
-            self._closed.add(request_id)
-            self._delivered(request_id)
-        else:
-            assert isinstance(event, Admitted)
-            fold.admitted()
-        if shown:
+        if fold.read(event):
             self.shown[request_id].add(record.offset)
+        elif isinstance(event, Chunk) and event.attempt < fold.a:
+            self.told["tokens of superseded attempts"] += len(event.ids)
+        if isinstance(event, End):
+            self.ends.setdefault(request_id, event)
+            self._delivered(request_id)
 
     def _result(self, record: Record) -> None:
         try:
@@ -160,7 +151,7 @@ class Witness:
         self._delivered(result.id)
 
     def _delivered(self, request_id: str) -> None:
-        if request_id in self._closed and request_id in self.outcomes:
+        if request_id in self.ends and request_id in self.outcomes:
             for owed in self._undelivered.values():
                 owed.pop(request_id, None)
 
