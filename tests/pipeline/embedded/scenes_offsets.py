@@ -88,6 +88,12 @@ async def committing(wire: Wire, topic: str) -> Answers:
         yield label, await commit(wire, group, topic, 9, generation=generation, member=member)
 
 
+def of_topic(answer: Any, topic: str) -> list[Any]:
+    """The groups of this scene; a listing has no order."""
+    groups = [each for each in answer.groups if each.group_id.startswith(topic)]
+    return sorted(groups, key=lambda each: str(each.group_id))
+
+
 async def listing(wire: Wire, topic: str) -> Answers:
     await create(wire, topic)
     await commit(wire, topic, topic, 1)
@@ -95,9 +101,9 @@ async def listing(wire: Wire, topic: str) -> Answers:
     await sync(wire, f"{topic}-live", joined, version=3)
     for version in range(5):
         answer = await wire.call("list_groups", version, states_filter=())
-        yield f"v{version}", [each for each in answer.groups if each.group_id.startswith(topic)]
+        yield f"v{version}", of_topic(answer, topic)
     answer = await wire.call("list_groups", 4, states_filter=("Stable",))
-    yield "stable", [each for each in answer.groups if each.group_id.startswith(topic)]
+    yield "stable", of_topic(answer, topic)
     for version in range(3):
         answer = await wire.call(
             "delete_groups", version, groups_names=(f"{topic}-live", f"{topic}-not")
