@@ -70,7 +70,11 @@ class Committer:
             tracker = kept.get(at)
             commit = self._commits.get(at)
             known = at in self._commits
-            if tracker and known and (commit is None or commit.offset <= tracker.watermark):
+            if (
+                tracker is not None
+                and known
+                and (commit is None or commit.offset <= tracker.watermark)
+            ):
                 self.trackers[at] = tracker
                 tracker.dirty = True  # the commit at the revocation said that nothing is in hand
                 positions[at] = tracker.next

@@ -59,6 +59,9 @@ class Dispatch:
             if item is None:
                 break
             placed = True
+            if not desk.owns(item.partition):
+                aside.append(item)  # a rebalance is under way: it may come back to us
+                continue
             if self._ended(item, hands):
                 continue
             case = desk.case(item.ready.request_id)
