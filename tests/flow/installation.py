@@ -83,6 +83,15 @@ class Installation:
         os.kill(pid, number)
         return pid
 
+    def restart(self, member_id: str, number: int = signal.SIGKILL) -> None:
+        """Signal it and wait for its next life; `broker` is whichever there is."""
+        if member_id == "broker" and self.cluster is not None:
+            assert number == signal.SIGKILL
+            self.cluster.kill()
+            self.cluster.start()
+        else:
+            self.until_ready(member_id, other_than=self.kill(member_id, number))
+
     def until_ready(
         self, member_id: str, *, other_than: int | None = None, limit: float = 60
     ) -> None:

@@ -1,6 +1,10 @@
 """A stream that was cut goes on at any edge, byte for byte, on either framing."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http.client import HTTPResponse
+from typing import Any
 
 import pytest
 
@@ -9,26 +13,12 @@ from tests.flow.streams import Frame, all_frames, get, open_stream, read_frame
 from tests.flow.waiting import until
 
 CUTS = 50
+TOKENS = 60
+LONG = 160  # at 20 a second: eight seconds for an edge to start in
+CHAT = {"model": "null", "messages": [{"role": "user", "content": "Go on"}], "stream": True}
+FRAMINGS = ("openai", "native")
 
-
-def begin(headrace: Installation, edge: int, tokens: int) -> tuple[str, list[Frame], object]:
-    """A chat stream at one edge; gives its request id and the open answer."""
-    body = {"model": "null", "messages": [{"role": "user", "content": "Go on"}],
-            "max_tokens": tokens, "stream": True}  # fmt: skip
-    _, answer = open_stream(headrace.url(edge), "/v1/chat/completions", body)
-    assert answer.status == 200
-    return answer.getheader("Headrace-Request-Id") or "", [], answer
-
-
-def rest(
-    headrace: Installation, edge: int, request_id: str, last: str | None, openai: bool
-) -> list[Frame]:
-    path = f"/v1/requests/{request_id}/events" + ("?format=openai" if openai else "")
-    _, answer = open_stream(
-        headrace.url(edge), path, headers={"Last-Event-ID": last} if last else {}
-    )
-    assert answer.status == 200, answer.read()
-    return all_frames(answer)
+pytestmark = pytest.mark.timeout(400)
 
 
 def joined(frames: list[Frame]) -> bytes:
@@ -36,65 +26,118 @@ def joined(frames: list[Frame]) -> bytes:
     return b"".join(frame.raw for frame in frames if frame.id is not None)
 
 
-@pytest.mark.parametrize("openai", [True, False], ids=["openai", "native"])
-def test_cut_anywhere_and_resumed_at_the_other_edge_is_byte_identical(
-    fleet: Installation, openai: bool
-) -> None:
-    request_id, _, answer = begin(fleet, 1, 60)
-    all_frames(answer)  # type: ignore[arg-type]
-    whole = rest(fleet, 1, request_id, None, openai)
-    ids = [frame.id for frame in whole if frame.id is not None]
-    assert len(ids) > 20
+@dataclass
+class Client:
+    """One client's stream: what it has read of it so far."""
+
+    framing: str
+    request_id: str
+    answer: HTTPResponse
+    read: list[Frame] = field(default_factory=list)
+
+    def read_frames(self, count: int) -> None:
+        while count > len([frame for frame in self.read if frame.id is not None]):
+            frame = read_frame(self.answer)
+            assert frame is not None, "the stream ended before it was cut"
+            self.read.append(frame)
+
+    @property
+    def last(self) -> str:
+        return [frame.id for frame in self.read if frame.id is not None][-1]
+
+
+def opened(url: str, path: str, body: Any = None, last: str | None = None) -> HTTPResponse:
+    """A stream; asked for again while the edge says that it cannot see the broker."""
+
+    def answer() -> HTTPResponse | None:
+        _, found = open_stream(url, path, body, {"Last-Event-ID": last} if last else {})
+        if found.status == 503:
+            assert int(found.getheader("Retry-After") or 0) >= 1
+            return None
+        assert found.status == 200, found.read()
+        return found
+
+    found = until(answer)
+    assert found is not None
+    return found
+
+
+def begin(fleet: Installation, framing: str, edge: int = 1, tokens: int = TOKENS) -> Client:
+    """A chat stream; natively its events, from the beginning."""
+    answer = opened(fleet.url(edge), "/v1/chat/completions", {**CHAT, "max_tokens": tokens})
+    client = Client(framing, answer.getheader("Headrace-Request-Id") or "", answer)
+    if framing == "native":
+        client.answer = resume(fleet, edge, client, None)
+    return client
+
+
+def resume(fleet: Installation, edge: int, client: Client, last: str | None) -> HTTPResponse:
+    path = f"/v1/requests/{client.request_id}/events"
+    path += "?format=openai" if client.framing == "openai" else ""
+    return opened(fleet.url(edge), path, last=last)
+
+
+def rest(fleet: Installation, edge: int, client: Client, last: str | None = None) -> list[Frame]:
+    return all_frames(resume(fleet, edge, client, last))
+
+
+def check_cuts_everywhere(fleet: Installation, edge: int, client: Client, whole: bytes) -> None:
+    """50 cuts of a finished stream, each continued at this edge."""
+    frames = [frame for frame in rest(fleet, edge, client) if frame.id is not None]
     chance = random.Random(7)
     for _ in range(CUTS):
-        k = chance.randrange(len(ids))
-        resumed = rest(fleet, 2, request_id, ids[k], openai)
-        before = [frame for frame in whole if frame.id in ids[: k + 1]]
-        assert joined(before) + joined(resumed) == joined(whole), f"cut behind {ids[k]}"
+        k = chance.randrange(len(frames))
+        again = rest(fleet, edge, client, frames[k].id)
+        assert joined(frames[: k + 1]) + joined(again) == whole, f"cut behind {frames[k].id}"
 
 
-def test_a_running_stream_survives_its_edge(fleet: Installation) -> None:
-    """Begun on one edge, cut by kill -9, continued on an edge that was started after it began."""
-    for k in (1, 5, 12):
-        request_id, read, answer = begin(fleet, 1, 60)
-        for _ in range(k):
-            frame = read_frame(answer)  # type: ignore[arg-type]
-            assert frame is not None
-            read.append(frame)
-        second = fleet.kill("edge-2")
-        fleet.until_ready("edge-2", other_than=second)  # younger than the stream
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_a_finished_stream_is_the_same_behind_every_cut(fleet: Installation, framing: str) -> None:
+    """At the other edge; and again when the broker was killed in between."""
+    client = begin(fleet, framing)
+    uncut = joined(all_frames(client.answer))
+    check_cuts_everywhere(fleet, 2, client, uncut)
+    fleet.restart("broker")
+    check_cuts_everywhere(fleet, 2, client, uncut)
+
+
+def test_running_streams_survive_their_edge(fleet: Installation) -> None:
+    """Begun on one edge, cut by kill -9, continued on an edge that was started after they began."""
+    chance = random.Random(3)
+    cuts = [chance.randrange(1, TOKENS // 2) for _ in range(CUTS)]
+    with ThreadPoolExecutor(CUTS) as threads:
+        framings = [FRAMINGS[number % 2] for number in range(CUTS)]
+        clients = list(threads.map(lambda each: begin(fleet, each, tokens=LONG), framings))
+        younger = threads.submit(fleet.restart, "edge-2")  # younger than every stream
+        list(threads.map(Client.read_frames, clients, cuts))
+        younger.result()
         first = fleet.kill("edge-1")
-        last = [frame.id for frame in read if frame.id][-1]
-        resumed = rest(fleet, 2, request_id, last, openai=True)
+        resumed = list(threads.map(lambda each: rest(fleet, 2, each, each.last), clients))
         fleet.until_ready("edge-1", other_than=first)
-        uncut = rest(fleet, 1, request_id, None, openai=True)
-        assert joined(read) + joined(resumed) == joined(uncut)
-        assert b"[DONE]" in resumed[-1].raw
+        uncut = list(threads.map(lambda each: rest(fleet, 1, each), clients))
+    for client, again, whole in zip(clients, resumed, uncut, strict=True):
+        assert joined(client.read) + joined(again) == joined(whole), client
+        assert client.framing == "native" or b"[DONE]" in again[-1].raw
 
 
-def test_a_finished_stream_is_there_after_a_broker_restart(fleet: Installation) -> None:
-    if fleet.broker != "embedded":
-        pytest.skip("the shared Apache Kafka is restarted by its own tests")
-    request_id, _, answer = begin(fleet, 1, 16)
-    all_frames(answer)  # type: ignore[arg-type]
-    whole = rest(fleet, 1, request_id, None, openai=True)
-    old = fleet.kill("broker")
-    fleet.until_ready("broker", other_than=old)
-    until(lambda: get(fleet.url(2), "/readyz")[0] == 200)
-    last = [frame.id for frame in whole if frame.id][3]
-    resumed = rest(fleet, 2, request_id, last, openai=True)
-    kept = [frame for frame in whole if frame.id is not None][:4]
-    assert joined(kept) + joined(resumed) == joined(whole)
+def test_running_streams_survive_the_broker(fleet: Installation) -> None:
+    clients = [begin(fleet, framing) for framing in FRAMINGS]
+    for client in clients:
+        client.read_frames(5)
+    fleet.restart("broker")
+    for client in clients:
+        again = rest(fleet, 2, client, client.last)
+        assert joined(client.read) + joined(again) == joined(rest(fleet, 1, client))
 
 
 @pytest.mark.parametrize(
     "last", ["nonsense", "1-2-3", "-5-1", "99999999-1", "0-99999", "12", "1-1.x"]
 )
 def test_an_event_id_that_cannot_be_is_refused(fleet: Installation, last: str) -> None:
-    request_id, _, answer = begin(fleet, 1, 4)
-    all_frames(answer)  # type: ignore[arg-type]
+    client = begin(fleet, "openai", tokens=4)
+    all_frames(client.answer)
     status, headers, body = get(
-        fleet.url(), f"/v1/requests/{request_id}/events", {"Last-Event-ID": last}
+        fleet.url(), f"/v1/requests/{client.request_id}/events", {"Last-Event-ID": last}
     )
     assert status == 400 and body["error"]["code"] == "invalid_event_id"
     assert headers["headrace-reason"] == "invalid_event_id"
