@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TORCH_INDEX ?=
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: up down test exactness check bench bench-engine clean install install-test
+.PHONY: up down test kill-embedded soak-embedded exactness check bench bench-engine clean install install-test
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -47,6 +47,12 @@ check: $(VENV)/.installed-test
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy schemas pipeline stages workers kernels
 	@$(BIN)/lint-imports
+
+kill-embedded: $(VENV)/.installed-test
+	@$(BIN)/python -m tests.pipeline.embedded.kill --times 200
+
+soak-embedded: $(VENV)/.installed-test
+	@$(BIN)/python -m tests.pipeline.embedded.soak --minutes 20
 
 simulate: $(VENV)/.installed
 	@$(BIN)/headrace simulate --seeds $(SEEDS) --jobs $(JOBS)
