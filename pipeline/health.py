@@ -4,6 +4,7 @@ One request a connection, GET and HEAD only, its head limited in size and time.
 """
 
 import asyncio
+from typing import cast
 
 import msgspec
 
@@ -75,8 +76,7 @@ class _Connection(asyncio.Protocol):
         self.answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's own is no subclass of it
         self.others.add(self)
         self.timer = self.loop.call_later(HEAD_TIMEOUT, self._too_slow)
         if len(self.others) > CONNECTIONS:

@@ -53,6 +53,8 @@ class KafkaGroupReader(KafkaReader):
             KafkaPartition(*at): OffsetAndMetadata(note.offset, note.metadata)
             for at, note in offsets.items()
         }
+        if not notes:
+            return  # the client takes it for a mistake
         with translated(f"a commit of group {self.group}"):
             async with asyncio.timeout(COMMIT_LIMIT):
                 await self._consumer.commit(notes)

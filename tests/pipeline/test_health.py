@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import uvloop
 
 from pipeline import health
 from pipeline.member import Member
@@ -126,3 +127,17 @@ async def test_the_port_is_chosen_and_the_member_says_where_it_is() -> None:
     port = await health.serve_health(member, "127.0.0.1")
     assert member.http == f"http://127.0.0.1:{port}"
     assert (await get(port, "/healthz"))[1]["member"] == "ingress-1"
+
+
+def test_it_answers_on_the_loop_of_a_process_too() -> None:
+    """Processes run on uvloop, whose transports are of another class."""
+
+    async def main() -> int:
+        server = await health.listen(some_member(), "127.0.0.1")
+        port = server.sockets[0].getsockname()[1]
+        status, _, _ = await ask(port, b"GET /healthz HTTP/1.1\r\n\r\n")
+        server.close()
+        return status
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(main()) == 200

@@ -40,6 +40,7 @@ class Groups:
         one = await log.group(group, [name])
         assert [each.offset for each in await read(one, 5)] == [0, 1, 2, 3, 4]
         await one.commit({at: Commit(3, "1:bits")})
+        await one.commit({})  # nothing is left as it is
         assert await log.admin.committed(group, [at]) == {at: Commit(3, "1:bits")}
         await one.close()
         two = await log.group(group, [name])
