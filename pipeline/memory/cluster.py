@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import copy_context
 
 from ..log import Clock, Commit, TopicPartition, TopicSpec, UnknownTopic
 from .connection import MemoryLog
@@ -26,6 +27,7 @@ class MemoryCluster:
         self.request_timeout = request_timeout  # s after which an unanswered write has failed
         self.fate: FateOf | None = None
         self.committed: CommittedTo | None = None  # is told of every commit that holds
+        self.context = copy_context()  # in which the broker runs, whoever asks it for something
         self.topics: dict[str, TopicSpec] = {}
         self.partitions: dict[TopicPartition, Partition] = {}
         self.groups: dict[str, Group] = {}
@@ -83,4 +85,6 @@ class MemoryCluster:
         for group in self.groups.values():
             for member in list(group.members.values()):
                 if member.log is log:
-                    loop.call_later(self.session_timeout, group.evict_silent, member)
+                    loop.call_later(
+                        self.session_timeout, group.evict_silent, member, context=self.context
+                    )

@@ -1,7 +1,7 @@
 """One simulated process's connection to a memory cluster."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..batches import Ack
@@ -121,8 +121,13 @@ class MemoryLog:
         self.line.fall_silent()
         self.cluster.silence(self)
 
+    def lose(self) -> None:
+        """The broker cannot be reached, and every operation says so."""
+        self.line.fall_silent(lost=True)
+        self.cluster.silence(self)
+
     def resume(self) -> None:
-        self.line.paused = False
+        self.line.paused = self.line.lost = False
         self.line.change()
         for reader in self._readers:
             reader.wake()
@@ -162,7 +167,10 @@ class MemoryTransport:
     async def _later(
         self, at: TopicPartition, batch: Sequence[Outgoing], ack: "asyncio.Future[Ack]"
     ) -> None:
-        await self._log.line.gate()
+        try:
+            await self._log.line.gate()
+        except LogUnavailable as error:
+            _fail(ack, str(error))
         if not ack.done():  # else the writer gave up, and sends it again itself
             self._send(at, batch, ack)
 
@@ -173,16 +181,20 @@ class MemoryTransport:
         fate = decide(self._log.name, at, batch) if decide else WELL
         limit = self._cluster.request_timeout
         if not self._cluster.partition(at).available:
-            self._loop.call_later(UNAVAILABLE_ANSWER, _fail, ack, f"{at} has no leader")
+            self._after(UNAVAILABLE_ANSWER, _fail, ack, f"{at} has no leader")
             return
         if fate.lands and fate.delay == 0:
             self._land(at, batch, ack if fate.acked else None)
         elif fate.lands:
-            self._loop.call_later(fate.delay, self._land, at, batch, ack if fate.acked else None)
+            self._after(fate.delay, self._land, at, batch, ack if fate.acked else None)
         if fate.again is not None:
-            self._loop.call_later(fate.again, self._land, at, batch, None)
+            self._after(fate.again, self._land, at, batch, None)
         if not (fate.lands and fate.acked and fate.delay < limit):
-            self._loop.call_later(limit, _fail, ack, f"no answer within {limit} s")
+            self._after(limit, _fail, ack, f"no answer within {limit} s")
+
+    def _after(self, delay: float, callback: Callable[..., object], *args: object) -> None:
+        """The broker's own doing: it goes on when the process that wrote is stopped."""
+        self._loop.call_later(delay, callback, *args, context=self._cluster.context)
 
     def _land(
         self, at: TopicPartition, batch: Sequence[Outgoing], ack: "asyncio.Future[Ack] | None"

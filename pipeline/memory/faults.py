@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..log import Outgoing, TopicPartition
+from ..log import LogUnavailable, Outgoing, TopicPartition
 
 
 class Fate(NamedTuple):
@@ -26,28 +26,31 @@ FateOf = Callable[
 
 
 class Line:
-    """A connection's state: open, paused (a stopped process), slow, or cut (a killed one)."""
+    """A connection's state: open, slow, paused (of a stopped process, or of one that gets no answers), lost
+    (it knows), or cut (of a killed one)."""
 
     def __init__(self) -> None:
         self.cut = False
         self.paused = False
+        self.lost = False
         self.delay = 0.0  # s that every operation takes longer
         self.silent_since = 0.0  # loop time
         self._changed: asyncio.Future[None] | None = None
 
     @property
     def impeded(self) -> bool:
-        return self.cut or self.paused or self.delay > 0
+        return self.silent or self.delay > 0
 
     @property
     def silent(self) -> bool:
-        return self.cut or self.paused
+        return self.cut or self.paused or self.lost
 
-    def fall_silent(self, *, cut: bool = False) -> None:
+    def fall_silent(self, *, cut: bool = False, lost: bool = False) -> None:
         if not self.silent:
             self.silent_since = asyncio.get_running_loop().time()
         self.cut = self.cut or cut
-        self.paused = self.paused or not cut
+        self.lost = self.lost or lost
+        self.paused = self.paused or not (cut or lost)
 
     def change(self) -> None:
         """Tell those that wait: something of the state is new."""
@@ -61,8 +64,11 @@ class Line:
         await asyncio.shield(self._changed)
 
     async def gate(self) -> None:
-        """Every operation passes here: at once, later, or (of a killed process) never."""
+        """Every operation passes here: at once, later, or (of a killed process) never. Raises
+        LogUnavailable."""
         while self.silent:
+            if self.lost and not self.cut:
+                raise LogUnavailable("the connection was lost")
             await self.changed()
         if self.delay:
             await asyncio.sleep(self.delay)

@@ -76,7 +76,9 @@ class Group:
     def leave(self, reader: MemoryGroupReader) -> None:
         if reader.static:  # it never leaves: it is forgotten when its session has run out
             loop = asyncio.get_running_loop()
-            loop.call_later(self._cluster.session_timeout, self._forget, reader)
+            loop.call_later(
+                self._cluster.session_timeout, self._forget, reader, context=self._cluster.context
+            )
         else:
             self._forget(reader)
 
@@ -108,7 +110,8 @@ class Group:
             self._start(self._rebalance())
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
-        self._running = asyncio.get_running_loop().create_task(work)
+        loop = asyncio.get_running_loop()
+        self._running = loop.create_task(work, context=self._cluster.context)
         self._running.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -144,7 +147,8 @@ class Group:
         reader.log.line.change()
         self.rebalance()
         if not reader.closed and not reader.log.line.cut:
-            task = asyncio.get_running_loop().create_task(self._return(reader))
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(self._return(reader), context=self._cluster.context)
             self._returning.add(task)
             task.add_done_callback(self._returning.discard)
 

@@ -9,7 +9,7 @@ import asyncio
 import heapq
 import random
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context
+from contextvars import Context, ContextVar
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
@@ -17,6 +17,7 @@ Ts = TypeVarTuple("Ts")
 
 TaskOf = Generator[Any, None, T] | Coroutine[Any, Any, T]
 
+OWNER: ContextVar[str | None] = ContextVar("owner", default=None)  # whose process a callback is
 BASE_MS = 1_764_547_200_000  # 2025-12-01: where every simulated wall clock begins
 
 
@@ -60,6 +61,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._set = 0  # timers so far
         self._tasks = 0  # tasks so far
         self._dropped = 0  # timers in the heap that were cancelled
+        self._frozen: dict[str | None, list[asyncio.Handle]] = {}  # owner → what waits for its thaw
         self._ready: Any  # asyncio's own deque of what can run now
         self._stopping: bool
 
@@ -98,6 +100,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         heapq.heappush(self._timers, (when, self._set, timer))
         return timer
 
+    def freeze(self, owner: str) -> None:
+        """SIGSTOP: nothing runs whose context says that it is this owner's, until `thaw`."""
+        self._frozen.setdefault(owner, [])
+
+    def thaw(self, owner: str) -> None:
+        """SIGCONT: all that came due meanwhile runs now."""
+        self._ready.extend(self._frozen.pop(owner, ()))
+
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """asyncio tells of a cancelled timer; when most are, the heap is made anew without them."""
         self._dropped += 1
@@ -126,8 +136,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             ready.extend(drawn)
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+            if handle._cancelled:
+                continue
+            if self._frozen:
+                held = self._frozen.get(handle._context.get(OWNER))
+                if held is not None:
+                    held.append(handle)
+                    continue
+            handle._run()
 
     def _jump(self) -> None:
         timers = self._timers

@@ -51,7 +51,9 @@ class Call:
         self.headers: dict[str, str] = {}
         self._rest = b""
         self._ended = False
-        self._task = asyncio.create_task(self._run(process.app, scope))
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(process.app, scope), context=process.context
+        )
         process.server.calls.add(self._task)
         self._task.add_done_callback(process.server.calls.discard)
         self._task.add_done_callback(self._broken)

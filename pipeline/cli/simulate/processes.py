@@ -3,12 +3,14 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.member import Member
 from pipeline.memory import MemoryLog
 from pipeline.presence import Presence
+from pipeline.simulation.loop import OWNER, VirtualLoop
 from stages.delivery.role import run as delivery
 from stages.edge.app import App
 from stages.edge.edge import Edge
@@ -51,12 +53,41 @@ class Process:
     server: InlineServer = field(default_factory=InlineServer)
     ended: bool = False  # on purpose
     held: bool = False  # paused: what it is asked waits
+    context: Context = field(default_factory=copy_context)  # that everything of it runs in
+    owner: str = ""
+
+    def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run its role, in a context that says whose it is."""
+        self.owner = self.log.name
+        self.context.run(OWNER.set, self.owner)
+        loop = asyncio.get_running_loop()
+        self.task = loop.create_task(work, name=self.owner, context=self.context)
+        return self.task
+
+    def stop(self) -> None:
+        """SIGSTOP: time passes, and it does not know."""
+        self.held = True
+        self.log.pause()
+        self._loop.freeze(self.owner)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.held = False
+        self.log.resume()
+        self._loop.thaw(self.owner)
+
+    @property
+    def _loop(self) -> VirtualLoop:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        return loop
 
     def kill(self) -> None:
         """kill -9: nothing more of it is written, and its connections break."""
         self.ended = True
         self.app = None
         self.log.cut()
+        self._loop.thaw(self.owner)  # what is dead is not stopped any more
         for call in list(self.server.calls):
             call.cancel()
         if self.task is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 ROLES = {"edge": 2, "ingress": 2, "orchestration": 2, "worker": 3, "delivery": 2}
 LANES = ("priority", "default", "flex")
 SPAN = 20.0  # s of virtual time in which requests come and faults strike
-PROCESS_FAULTS = ("kill", "pause", "drain", "slow")
+PROCESS_FAULTS = ("kill", "pause", "deaf", "cut_off", "drain", "slow")
 LOG_FAULTS = ("lost_acks", "lost_writes", "late", "repeated", "unavailable")
 OTHER_FAULTS = ("rebalance", "store_lost", "poison")
 FAULTS = PROCESS_FAULTS + LOG_FAULTS + OTHER_FAULTS

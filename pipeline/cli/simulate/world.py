@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextvars import copy_context
 
 from pipeline.log import Outgoing, TopicPartition
 from pipeline.member import Member, new_epoch
@@ -41,6 +42,7 @@ class World:
         for spec in self.topics.all():
             self.cluster.create(spec)
         self.store = Store()
+        self.context = copy_context()  # nobody's: what the world does goes on while processes stop
         self.chance = random.Random(f"world {scenario.seed}")
         self.members: dict[str, Process] = {}
         self.lives: Counter[str] = Counter()
@@ -95,8 +97,8 @@ class World:
             work = worker(member, inline=True, build=watched(log, self.witness.faults.append))
         else:
             work = ROLES[role](member)
-        process.task = self.loop.create_task(work, name=f"{name}/{life}")
-        process.task.add_done_callback(lambda task: self._ended(name, process, task))
+        task = process.start(work)
+        task.add_done_callback(lambda task: self._ended(name, process, task), context=self.context)
         self.members[name] = process
         self.note(f"{name} starts, life {life}")
         return process
@@ -172,11 +174,13 @@ class World:
             process.kill()
             self.start(fault.target)
         elif fault.kind == "pause":
-            process.held = True
-            process.log.pause()
+            process.stop()
+            await asyncio.sleep(fault.lasts)
+            process.go_on()
+        elif fault.kind in ("deaf", "cut_off"):
+            process.log.pause() if fault.kind == "deaf" else process.log.lose()
             await asyncio.sleep(fault.lasts)
             process.log.resume()
-            process.held = False
         else:
             process.log.slow(0.05)
             await asyncio.sleep(fault.lasts)
