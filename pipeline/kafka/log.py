@@ -20,6 +20,7 @@ from .admin import KafkaAdmin
 from .group import KafkaGroupReader
 from .knock import knock
 from .noise import quieten
+from .packed import pack_fetches
 from .reader import KafkaReader
 from .writer import ProducerTransport
 
@@ -43,6 +44,7 @@ async def connect(
 class KafkaLog:
     def __init__(self, settings: KafkaSettings, clock: Clock, *, client_id: str) -> None:
         quieten()
+        pack_fetches()
         self._options = options.common(settings)
         self._clock = clock
         self._client_id = client_id
