@@ -4,9 +4,12 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # The CPU build of torch is enough for everything here; where pip would take CUDA's, see the README.
 TORCH_INDEX ?=
+# of `make simulate` and `make mutants`
+SEEDS ?= 0-499
+JOBS  ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: up down test kill-embedded soak-embedded exactness check bench bench-engine clean install install-test
+.PHONY: up down test kill-embedded soak-embedded exactness check simulate mutants bench bench-engine clean install install-test
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
