@@ -98,12 +98,14 @@ def serve(
     fsync: Annotated[bool, typer.Option("--fsync", help="broker: survive power loss too.")] = False,
 ) -> None:
     """One role in the foreground."""
+    from pipeline.supervisor.plan import ROLES
+
     from . import serve as roles
 
     if role == "broker":
         roles.serve_broker(dir, host, port, advertise, fsync)
-    if role not in roles.ROLES:
-        known = ", ".join([*roles.ROLES, "broker"])
+    if role not in ROLES:
+        known = ", ".join([*ROLES, "broker"])
         raise fail(f"there is no role {role!r}: choose one of {known}", 2)
     loaded = settings(
         **{

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.clock import WallClock
 from pipeline.log import Log, LogError
+from pipeline.lookup import ScanBudget
 from pipeline.supervisor.home import Home
 from pipeline.topics import Topics
 
@@ -33,7 +34,7 @@ def with_log(work: Callable[[Log, Topics], Awaitable[int]]) -> int:
 
     try:
         return asyncio.run(connected())
-    except LogError as fault:
+    except (LogError, ScanBudget) as fault:
         return error(f"Kafka at {loaded.kafka.bootstrap}: {fault}")
     except KeyboardInterrupt:
         sys.stderr.write("\n")

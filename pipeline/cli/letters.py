@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline.log import Log, Outgoing, Record, TopicPartition
 from pipeline.lookup import scan
-from pipeline.topics import STAGES, Topics
+from pipeline.topics import Topics
 
 from .connect import with_log
 from .observe import as_dict, readable
@@ -23,11 +23,19 @@ def why(record: Record) -> dict[str, str]:
     }
 
 
-async def _letters(log: Log, names: Topics, stage: str) -> list[Record]:
-    known = await log.admin.describe_topics([names.dead(stage)])
-    spec = known.get(names.dead(stage))
+async def _stages(log: Log, names: Topics) -> dict[str, int]:
+    """Every stage with a dead-letter topic, also of other people's making, and its partitions."""
+    first = names.dead("")
+    return {
+        name.removeprefix(first): spec.partitions
+        for name, spec in sorted((await log.admin.describe_topics()).items())
+        if name.startswith(first)
+    }
+
+
+async def _letters(log: Log, names: Topics, stage: str, partitions: int) -> list[Record]:
     found: list[Record] = []
-    for partition in range(spec.partitions if spec else 0):
+    for partition in range(partitions):
         at = TopicPartition(names.dead(stage), partition)
         start = (await log.admin.start_offsets([at]))[at]
         found += [record async for record in scan(log, at, start=start, budget=60.0)]
@@ -38,8 +46,8 @@ def show_all(*, as_json: bool) -> int:
     async def work(log: Log, names: Topics) -> int:
         rows = [
             {"place": f"{stage}/{record.offset}", "timestamp": record.timestamp, **why(record)}
-            for stage in STAGES
-            for record in await _letters(log, names, stage)
+            for stage, partitions in (await _stages(log, names)).items()
+            for record in await _letters(log, names, stage, partitions)
         ]
         if as_json:
             print(json.dumps(rows))
@@ -91,13 +99,16 @@ def send_back(place: str) -> int:
 
 def _with_letter(place: str, then: Any) -> int:
     stage, _, offset = place.partition("/")
-    if stage not in STAGES or not offset.isdigit():
+    if not stage or not (offset.isascii() and offset.isdigit()):
         return error(
             f"{place!r} is no place: write STAGE/OFFSET, as `headrace dlq list` prints it", 2
         )
 
     async def work(log: Log, names: Topics) -> int:
-        for letter in await _letters(log, names, stage):
+        stages = await _stages(log, names)
+        if stage not in stages:
+            return error(f"there is no stage {stage!r}: choose one of {', '.join(stages)}", 2)
+        for letter in await _letters(log, names, stage, stages[stage]):
             if letter.offset == int(offset):
                 return int(await then(log, names, letter))
         return error(f"there is no dead letter {place}")

@@ -18,16 +18,10 @@ from pipeline.clock import WallClock
 from pipeline.log import Log, LogError, LogUnavailable
 from pipeline.member import Fatal, Member, new_epoch
 from pipeline.settings import Settings
+from pipeline.supervisor.plan import ROLES
 from pipeline.topics import Topics
 from pipeline.watchdog import Stuck
 
-ROLES = {
-    "edge": "stages.edge.role",
-    "ingress": "stages.ingress.role",
-    "orchestration": "stages.orchestration.role",
-    "delivery": "stages.delivery.role",
-    "worker": "workers.role",
-}
 WATCH_STARTING = 0.05  # s between looks at what is missing
 WATCH_READY = 1.0
 

@@ -9,7 +9,13 @@ from pathlib import Path
 
 from .home import Home, HomeError
 
-ROLES = ("ingress", "orchestration", "worker", "delivery", "edge")  # in the order of their start
+ROLES = {  # where each one's `run` is, in the order of their start
+    "ingress": "stages.ingress.role",
+    "orchestration": "stages.orchestration.role",
+    "worker": "workers.role",
+    "delivery": "stages.delivery.role",
+    "edge": "stages.edge.role",
+}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ from .log_file import LogFile
 from .plan import ROLES, Plan, check_ports, store_command
 
 BROKER_START = 30.0  # s until the embedded broker must have named its address
-STORE_START = 10.0  # s
+STORE_START = 30.0  # s: it reads its append-only file first
+STOPPED_LATER = {"delivery": 1, "store": 2, "broker": 2}  # every other role first
 DRAIN_LIMIT = 25.0  # s a role has to finish or hand over
 DRAIN_MARGIN = 3.0  # s more before SIGKILL: a role that uses its whole limit still says goodbye
 
@@ -122,15 +123,19 @@ class Supervisor:
         return f"unix://{path}"
 
     async def _first(self, sign: "asyncio.Future[Any]", child: Child, limit: float) -> None:
-        """Wait for a sign of life, or for the child's end, whichever comes first."""
-        async with asyncio.timeout(limit):
-            while not sign.done():
-                if child.exit_code is not None:
-                    sign.cancel()
-                    words = "\n".join(child.last_lines[-5:])
-                    child.stopping = True
-                    raise StartError(f"{child.id} did not start:\n{words}", child.exit_code)
+        """Wait for a sign of life, or for the child's end, whichever comes first. Raises StartError."""
+        deadline = asyncio.get_running_loop().time() + limit
+        while not sign.done():
+            if child.exit_code is None and asyncio.get_running_loop().time() < deadline:
                 await asyncio.wait({sign}, timeout=0.05)
+                continue
+            sign.cancel()
+            child.stopping = True
+            fault = (
+                "did not start" if child.exit_code is not None else f"is silent for {limit:.0f} s"
+            )
+            words = "\n".join(child.last_lines[-5:])
+            raise StartError(f"{child.id} {fault}:\n{words}", child.exit_code or 1)
 
     def _start_role(self, role: str, number: int) -> None:
         child_id = f"{role}-{number}"
@@ -213,14 +218,11 @@ class Supervisor:
         """Edges stop taking, then everyone finishes or hands over, then delivery, store and broker."""
         self._say("draining")
         limit = DRAIN_LIMIT + DRAIN_MARGIN
-        for group in (
-            ("edge", "ingress", "orchestration", "worker"),
-            ("delivery",),
-            ("store", "broker"),
-        ):
-            await asyncio.gather(
-                *(child.stop(limit) for child in self.children if child.role in group)
-            )
+        by_order: tuple[list[Child], ...] = ([], [], [])
+        for child in self.children:
+            by_order[STOPPED_LATER.get(child.role, 0)].append(child)
+        for group in by_order:
+            await asyncio.gather(*(child.stop(limit) for child in group))
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
