@@ -11,6 +11,7 @@ from . import logs, tracing
 from .clock import WallClock
 from .declare import declare_specs
 from .health import serve_health
+from .load_settings import load_settings
 from .log import Log, TopicSpec
 from .member import Member, new_epoch
 from .runner import Runner
@@ -38,13 +39,14 @@ async def run_stage(
 
     `id`, the same in every life and another for each copy, lets a process that was killed rejoin its group
     at once; without one the group waits for it for 45 s.
+    `settings`: where none are given, those of the environment and `headrace.toml`; `bootstrap` goes before.
     `name` (the function's own name) is its consumer group and, behind `hr.dlq.`, its dead-letter topic.
     `declare` names the topics to make where they are missing. `options` go to the Runner
     (`concurrency`, `observe`, `on_dead` …). `log` and `draining` are for tests: a log that is already
     connected, and an event instead of a signal. Raises what ends a process: restart it.
     """
     name = name or str(getattr(stage, "__name__", type(stage).__name__))
-    settings = settings or Settings()
+    settings = settings or load_settings()
     settings.kafka.bootstrap = bootstrap or settings.kafka.bootstrap
     settings.kafka.static_members = id is not None
     clock = WallClock()

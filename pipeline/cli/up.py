@@ -47,7 +47,7 @@ def start(flags: dict[str, Any], *, detach: bool) -> int:
 
 def make_plan(home: Home, flags: dict[str, Any]) -> Plan | str:
     """The plan, or what is missing for it in words."""
-    from .models import read_registry
+    from .models import ModelFault, read_registry
 
     loaded = settings(
         **{
@@ -63,7 +63,10 @@ def make_plan(home: Home, flags: dict[str, Any]) -> Plan | str:
     if engine == "torch":
         if find_spec("torch") is None:
             return "torch is not installed: pip install 'torch~=2.13.0' (the CPU build: see the README)"
-        registry = read_registry(home.models)
+        try:
+            registry = read_registry(home.models)
+        except ModelFault as fault:
+            return str(fault)
         if not registry:
             return f"no model in {home.models}: fetch one with `headrace models pull smollm2-135m`"
         model = model or next(iter(registry))
