@@ -1,0 +1,1 @@
+"""Real processes, real brokers, real faults: nothing accepted is lost, nothing is said twice."""
