@@ -18,7 +18,7 @@ class WorkerFigures(msgspec.Struct, frozen=True, kw_only=True):
     blocks_total: int = 0
     blocks_used: int = 0
     blocks_cached: int = 0
-    rate: float = 0.0  # tokens/s, moving average
+    rate: float = 0.0  # tokens/s of one sequence, the best of late; 0: none was decoded yet
     step_age: float = 0.0  # seconds since the last step, with work in hand
     memory_used: float = 0.0  # share of device memory, 0–1
     paused: bool = False

@@ -93,6 +93,6 @@ def too_late(ready: Ready, hands: Sequence[Hand], now: int) -> bool:
     least = ready.max_tokens if sampling.ignore_eos else sampling.min_tokens
     if least <= 1:
         return False
-    speeds = [h.figures.rate / max(1, len(h.figures.running)) for h in hands]
+    speeds = [hand.figures.rate for hand in hands]
     fastest = max(speeds, default=0.0)
     return bool(hands) and min(speeds) > 0 and now + 1000 * least / fastest > ready.deadline

@@ -119,6 +119,20 @@ def test_what_cannot_be_decoded_before_its_deadline_is_refused_early() -> None:
     on_stand(story, worker={"null_rate": 20})
 
 
+def test_a_worker_that_was_idle_is_not_a_slow_one() -> None:
+    async def story(stand: Stand) -> None:
+        for role in ("orchestration", "delivery", "worker"):
+            stand.start(role)
+        await stand.ask(60)
+        await stand.ended()
+        await asyncio.sleep(300)
+        long = await stand.ask(600, sampling=SamplingParams(ignore_eos=True))  # half a minute
+        await stand.ended()
+        assert stand.results()[long][0].outcome == "completed"
+
+    on_stand(story, worker={"null_rate": 20})
+
+
 def test_a_request_that_kills_its_workers_ends_failed_and_its_neighbours_live() -> None:
     async def story(stand: Stand) -> None:
         stand.start("orchestration")
