@@ -130,9 +130,9 @@ def admissible(
 
 
 def _unwanted_company(sequence: Sequence, admitted: Seq[Sequence]) -> bool:
-    """Whether one of them has to run alone; the choices of one job are no company."""
+    """Whether one of them has to run alone for now; the choices of one job are no company."""
     others = [s for s in admitted if s.key != sequence.key]
-    return bool(others) and (sequence.job.alone or others[0].job.alone)
+    return bool(others) and (sequence.suspect or any(each.suspect for each in others))
 
 
 def victim(running: Iterable[Sequence], policy: Policy) -> Sequence | None:

@@ -52,7 +52,7 @@ class Job:
     salt: str = ""  # tenant salt of the prefix cache
     lane: int = 1  # 0 gold, 1 silver, 2 bronze
     deadline_ms: int = 0  # wall clock, 0 = none
-    alone: bool = False  # a suspect of poison: runs without company
+    alone: bool = False  # a suspect of poison: no company until its first token
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

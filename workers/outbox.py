@@ -170,6 +170,8 @@ class Outbox:
             speaker.unacked -= 1
             if not done.cancelled() and (error := done.exception()) is not None:
                 speaker.fault = error
+            elif isinstance(event, Chunk):
+                speaker.cleared.set()
             if not speaker.unacked and speaker.settled is not None and not speaker.settled.done():
                 speaker.settled.set_result(None)
 

@@ -20,7 +20,6 @@ class Run:
     ending: "asyncio.Future[Ending]"
     first: dict[str, int] = field(default_factory=dict)  # of an earlier attempt: stage → ms
     computing: bool = False  # the engine has it
-    gone: asyncio.Event = field(default_factory=asyncio.Event)  # it has left
 
     @property
     def key(self) -> Key:

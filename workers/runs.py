@@ -101,7 +101,7 @@ class Runs:
         with run.span:
             await self._write(run, await self._until_ended(run))
         del self._runs[run.key]
-        run.gone.set()
+        run.speaker.cleared.set()
         metrics.requests_running.set(len(self._runs))
         if not self._runs:
             self._idle.set()
@@ -136,16 +136,19 @@ class Runs:
             span.set(**tokens_of(run))
 
     async def _turn(self, run: Run) -> None:
-        """A suspect opens when no other has: if it kills this process, it alone is struck."""
+        """A suspect opens when each before it has said a token: if one kills this process, it alone is
+        struck. A whole answer each would keep the last of many waiting for all the others."""
         ahead = list(takewhile(lambda other: other is not run, self._runs.values()))
         for other in ahead:
             if other.order.alone and not run.ending.done():
-                gone: asyncio.Future[Any] = asyncio.ensure_future(other.gone.wait())
+                cleared: asyncio.Future[Any] = asyncio.ensure_future(other.speaker.cleared.wait())
                 left = (run.order.ready.deadline - self._member.clock.ms()) / 1000
                 await asyncio.wait(
-                    {gone, run.ending}, timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED
+                    {cleared, run.ending},
+                    timeout=max(0.0, left),
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
-                gone.cancel()
+                cleared.cancel()
 
     async def _prefix(self, run: Run, opened: Placed) -> tuple[Prefix, ...]:
         order = run.order

@@ -72,6 +72,11 @@ class Sequence:
         return len(self.ids) - self.prompt
 
     @property
+    def suspect(self) -> bool:
+        """Of killing its worker, until it has said a token of its own: it has no company so long."""
+        return self.job.alone and self.generated <= len(self.prefix.ids)
+
+    @property
     def uncomputed(self) -> int:
         return len(self.ids) - self.computed
 

@@ -42,6 +42,9 @@ class Speaker:
         self.unacked = 0  # records of the slot on their way
         self.settled: asyncio.Future[None] | None = None  # somebody waits for the last ack
         self.fault: BaseException | None = None  # a chunk that can never be written
+        self.cleared = (
+            asyncio.Event()
+        )  # a token of this attempt is kept, or it has left: no suspect
         self.chunk_headers = self.headers("chunk/1")
 
     def headers(self, kind: str, trace: Headers = ()) -> Headers:

@@ -111,6 +111,13 @@ def test_a_suspect_is_admitted_alone() -> None:
     assert admit([sequence(1)], [sequence(0, alone=True)]) == []
 
 
+def test_a_suspect_that_has_said_a_token_may_have_company() -> None:
+    cleared = sequence(0, alone=True)
+    cleared.ids.append(1)
+    assert admit([sequence(1)], [cleared]) == ["r1"]
+    assert admit([sequence(1, alone=True)], [cleared]) == []
+
+
 def test_the_victim_is_of_the_lowest_lane_then_the_least_computed_and_never_the_oldest() -> None:
     oldest = sequence(0, lane=2, computed=1)
     gold, silver = sequence(1, lane=0, computed=1), sequence(2, computed=50)

@@ -245,3 +245,24 @@ def test_a_job_that_the_engine_gives_up_is_given_back_or_fails(
                 assert ended.error is not None and ended.error.code == "engine_error"
 
     virtual(main)
+
+
+def test_suspects_wait_for_each_others_first_token_not_for_whole_answers() -> None:
+    async def main() -> None:
+        stand = Stand(null_rate=2)
+        await stand.begin()
+        async with worker(stand) as member:
+            orders = [stand.order(member, alone=True) for _ in range(3)]
+            for order in orders:
+                await stand.send(order)
+            first, second, third = (order.request_id for order in orders)
+            await stand.until(lambda: stand.slot(first))
+            assert not stand.slot(second), "opened beside one that may kill the process"
+            await stand.until(lambda: any(isinstance(e, Chunk) for e in stand.slot(first)))
+            await stand.until(lambda: stand.slot(third))
+            assert any(isinstance(e, Chunk) for e in stand.slot(second))
+            assert not any(isinstance(e, Output) for e in stand.ledger(first))
+            for order in orders:
+                assert isinstance(await stand.end(order.request_id), Output)
+
+    virtual(main)
