@@ -1,6 +1,7 @@
 """Sets up an installation, and plays one fault after the other on it."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,8 +82,14 @@ async def play(
             except (TimeoutError, RuntimeError, OSError) as error:
                 scene.problems.append(f"{type(error).__name__}: {error}"[:400])
             load.stop()
+            say(f"{name}: it is over; {sum(load.in_flight())} requests are in flight")
             await running
+            say(f"{name}: every client is gone; judging {len(load.accepted())} requests")
             return await judge(name, fault.hits, scene, http, marks)
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 async def until_speaking(load: Load, running: "asyncio.Task[None]") -> None:

@@ -108,6 +108,7 @@ class Stream:
     async def _refused(self, answer: httpx.Response) -> None:
         if answer.status_code not in (429, 503):
             self.errors.append(f"{answer.status_code} {(await answer.aread()).decode()}")
+            self.ended = time.monotonic()  # asking again would not help
         self.refused += 1
         await asyncio.sleep(min(2.0, float(answer.headers.get("Retry-After", 1))))
 

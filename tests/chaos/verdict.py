@@ -97,7 +97,7 @@ def other_answers(load: Load) -> list[str]:
 def requested(scene: Scene, marks: Marks) -> set[str]:
     """Ids of everything on the requests topic: also of those whose client never heard the answer."""
     found = since(scene.fleet.kafka, scene.fleet.topic("requests"), marks)
-    return {str(decoded(message)["id"]) for message in found}
+    return {decoded(message).get("id") or (message.key() or b"").decode() for message in found}
 
 
 async def compare(load: Load, http: httpx.AsyncClient, made: Verdict) -> None:
