@@ -73,6 +73,10 @@ class Topics:
         `_`, and two models may share one: each record says its own."""
         return f"{self.prefix}.waiting.{FORBIDDEN.sub('_', model)}"[:TOPIC_LIMIT]
 
+    def group(self, stage: str) -> str:
+        """A stage's consumer group: of this prefix alone, as its topics are."""
+        return f"{self.prefix}.{stage}"
+
     def dead(self, stage: str) -> str:
         return f"{self.prefix}.dlq.{stage}"
 

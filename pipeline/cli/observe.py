@@ -15,8 +15,6 @@ from schemas.tokens import decode_event
 from .connect import with_log
 from .say import error
 
-GROUPS = {"requests": "hr.ingress", "ledger": "hr.delivery"}  # who reads them as a group
-
 
 def topics(*, as_json: bool) -> int:
     async def work(log: Log, names: Topics) -> int:
@@ -57,11 +55,11 @@ async def topic_rows(log: Log, names: Topics) -> list[dict[str, Any]]:
 
 def _group_of(name: str, names: Topics) -> str | None:
     if name == names.requests:
-        return f"{names.prefix}.ingress"
+        return names.group("ingress")
     if name == names.ledger:
-        return f"{names.prefix}.delivery"
+        return names.group("delivery")
     if name in {names.ready(lane) for lane in LANES}:
-        return f"{names.prefix}.orchestration.ready"
+        return names.group("orchestration.ready")
     return None
 
 

@@ -13,8 +13,6 @@ from schemas.tokens import End
 
 from .result import result_of
 
-GROUP = "hr.delivery"
-
 
 class Deliver:
     """Synchronous but for the acks: thousands may be under way without a task for each."""
@@ -30,7 +28,7 @@ class Deliver:
     ) -> None:
         """Write all that belongs to an outcome. `known`: hr.results has it already, from an earlier
         life; it is not written again. `done` when everything is acked."""
-        span = tracing.of_record("process", record, group=GROUP)
+        span = tracing.of_record("process", record, group=self.member.topics.group("delivery"))
         result = result_of(output, record.offset, record.timestamp)
         trace = tracing.headers_of(span)
 

@@ -20,7 +20,7 @@ from pipeline.tracker import Tracker
 from schemas.codec import Unreadable, decode
 from schemas.ledger import Output
 
-from .deliver import GROUP, Deliver
+from .deliver import Deliver
 from .result import unreadable_output
 from .winner import Open, Winner, Winners
 
@@ -61,7 +61,7 @@ class Outcomes:
         self.follow: Follow[Winners] = Follow(
             member,
             member.topics.ledger,
-            GROUP,
+            member.topics.group("delivery"),
             begin=self._winners,
             take=self._take,
             changed=self._active,
@@ -134,8 +134,9 @@ class Outcomes:
         self.deliver.begin(output, winner.record, known=known is not None, done=done)
 
     def _bury(self, record: Record, why: str) -> None:
-        topic = self.member.topics.dead("delivery")
-        letter = dead_letter(topic, record, DeadLetter("unreadable", why), group=GROUP, tries=1)
+        topics, unreadable = self.member.topics, DeadLetter("unreadable", why)
+        group = topics.group("delivery")
+        letter = dead_letter(topics.dead("delivery"), record, unreadable, group=group, tries=1)
         metrics.dead_letters.labels("delivery", "unreadable").inc()
         logs.error("unreadable", topic=record.topic, offset=record.offset, error=why)
         self.deliver.watch(self.dead_writer.send(letter))

@@ -22,8 +22,6 @@ from .feeds import Feed
 from .follow import CLOCK_SKEW, guarded, over_budget, since
 from .outbox import door_of
 
-READY_GROUP = "hr.orchestration.ready"  # under it orchestration commits what it has leased
-
 
 @dataclass(slots=True)
 class Standing:
@@ -187,7 +185,8 @@ async def position(edge: Edge, standing: Standing) -> int | None:
     record = await guarded(_find(edge, at, standing.request_id))
     if record is None:
         return None
-    commit = (await guarded(edge.member.log.admin.committed(READY_GROUP, [at])))[at]
+    leased = topics.group("orchestration.ready")  # where orchestration commits what it has leased
+    commit = (await guarded(edge.member.log.admin.committed(leased, [at])))[at]
     return None if commit is None else max(0, record.offset - commit.offset)
 
 

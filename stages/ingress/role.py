@@ -23,8 +23,6 @@ from .trail import Trail
 from .uses import Uses
 from .vocabularies import Languages
 
-GROUP = "ingress"
-
 
 def steps(member: Member, models: Table[Model], languages: Languages) -> Sequence[Step]:
     """What every request passes, in this order."""
@@ -59,7 +57,7 @@ async def run(member: Member) -> None:
         member,
         stage,
         topics=[member.topics.requests],
-        group=f"{member.topics.prefix}.{GROUP}",
+        group=member.topics.group("ingress"),
         kind=lambda record: record.value or b"",
         concurrency=member.settings.ingress.concurrency,
         on_dead=end,

@@ -12,7 +12,7 @@ from schemas.codec import Unreadable, decode, text_header
 from schemas.ids import is_id
 from schemas.work import Place, Ready
 
-from .desk import READY_GROUP, Desk, Ending
+from .desk import Desk, Ending
 from .dispatch import Dispatch
 from .doubts import Doubts
 from .endings import Endings, cancelled, unreadable
@@ -81,7 +81,7 @@ class Arrivals:
             place,
             record.partition,
             tracker,
-            tracing.of_record("process", record, group=READY_GROUP),
+            tracing.of_record("process", record, group=self.desk.ready_group),
             self.desk.member.clock.ms(),
         )
         books = self.desk.books[record.partition]
@@ -124,7 +124,7 @@ class Arrivals:
         """To the dead letters; and where it says whose it is, the request ends."""
         why = DeadLetter("unreadable", error)
         topic = self.desk.member.topics.dead("orchestration")
-        letter = dead_letter(topic, record, why, group=READY_GROUP, tries=1)
+        letter = dead_letter(topic, record, why, group=self.desk.ready_group, tries=1)
         tracker = source.trackers[record.partition]
         request_id = text_header(record.headers, "request-id")
         if request_id is None and record.key is not None:
@@ -157,8 +157,8 @@ class Arrivals:
         if not moved:
             return
         try:
-            await self.desk.member.log.admin.commit(READY_GROUP, moved)
+            await self.desk.member.log.admin.commit(self.desk.ready_group, moved)
         except LogUnavailable as error:
-            logs.warn("commit_failed", group=READY_GROUP, error=error)
+            logs.warn("commit_failed", group=self.desk.ready_group, error=error)
             for source in self.sources.values():
                 source.uncommitted()

@@ -20,11 +20,6 @@ from .queue import ReadyQueue, Waiting
 from .slots import SlotEnds
 from .subject import Subject
 
-GROUP = "hr.orchestration"
-READY_GROUP = (
-    "hr.orchestration.ready"  # has no members: only offsets of what was read by assignment
-)
-
 
 @dataclass(slots=True, eq=False)
 class Ending:
@@ -63,6 +58,15 @@ class Desk:
     failed: "asyncio.Future[None]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+
+    @property
+    def group(self) -> str:
+        return self.member.topics.group("orchestration")
+
+    @property
+    def ready_group(self) -> str:
+        """It has no members: only offsets of what was read by assignment."""
+        return self.member.topics.group("orchestration.ready")
 
     def partition(self, request_id: str) -> int:
         return partition_of(request_id, self.member.topics.ledger_partitions)

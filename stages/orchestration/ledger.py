@@ -14,7 +14,7 @@ from pipeline.stage import DeadLetter
 from pipeline.tracker import Tracker
 
 from .books import Books, Entry
-from .desk import GROUP, Desk
+from .desk import Desk
 
 
 class Follower(Protocol):
@@ -32,7 +32,7 @@ class Ledger(Follow[Books]):
         super().__init__(
             desk.member,
             desk.member.topics.ledger,
-            GROUP,
+            desk.group,
             begin=self._books,
             take=self._read,
             drop=lambda books: desk.drop(books.partition),
@@ -75,4 +75,4 @@ class Ledger(Follow[Books]):
         why = DeadLetter("unreadable", entry.error)
         topic = self.member.topics.dead("orchestration")
         metrics.dead_letters.labels("orchestration", "unreadable").inc()
-        self.desk.bury(dead_letter(topic, entry.record, why, group=GROUP, tries=1))
+        self.desk.bury(dead_letter(topic, entry.record, why, group=self.desk.group, tries=1))

@@ -13,7 +13,7 @@ from pipeline import logs
 from pipeline.log import Commit, LogUnavailable, OffsetGone, Reader, Record, TopicPartition
 from pipeline.tracker import Tracker
 
-from .desk import READY_GROUP, Desk
+from .desk import Desk
 
 RETRY = 0.5  # s between tries while no broker answers
 POLL = 0.5  # s that an idle poll waits: also how late a new partition may be noticed
@@ -87,7 +87,7 @@ class Source:
             self.drop(partition)
         at = [TopicPartition(self.topic, p) for p in sorted(owned - set(self.trackers))]
         admin = self.desk.member.log.admin
-        commits = await admin.committed(READY_GROUP, at) if at else {}
+        commits = await admin.committed(self.desk.ready_group, at) if at else {}
         starts = await admin.start_offsets(at) if at else {}
         ends = await admin.end_offsets(at) if at else {}
         for each in at:
