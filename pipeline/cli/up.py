@@ -171,6 +171,8 @@ def _wait_ready(home: Home, process: "subprocess.Popen[bytes] | None") -> int:
 def hopeless(state: dict[str, Any] | None) -> str | None:
     """A role that dies again and again at its start, with its last words."""
     for role in (state or {"roles": []})["roles"]:
+        if role["role"] in ("broker", "store"):
+            continue  # without them the supervisor ends by itself, and says why
         if role["state"] == "failed" or (
             role["state"] == "backoff" and role["restarts"] >= HOPELESS
         ):
