@@ -20,7 +20,7 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
     ("body", "status", "code", "param"),
     [
         (b"{not json", 400, "invalid_json", None),
-        (b'"text"', 400, "invalid_type", None),
+        (b'"text"', 400, "invalid_json", None),
         ({"model": MODEL}, 400, "missing_parameter", "messages"),
         ({**CHAT, "messages": [{"role": "wizard", "content": "Hi"}]}, 400, None, "messages[0].role"),
         ({**CHAT, "messages": [{"role": "user"}]}, 400, None, "messages[0].content"),
@@ -29,7 +29,7 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
         ({**CHAT, "max_tokens": 0}, 400, "invalid_value", "max_tokens"),
         ({**CHAT, "max_tokens": "many"}, 400, "invalid_type", "max_tokens"),
         ({**CHAT, "temprature": 1}, 400, "unsupported_parameter", "temprature"),
-        ({**CHAT, "max_tokens": 9000}, 400, "context_length_exceeded", "max_tokens"),
+        ({**CHAT, "max_tokens": 9000}, 400, "context_length_exceeded", "messages"),
         ({**CHAT, "model": "nobody"}, 404, "model_not_found", "model"),
         ({**CHAT, "messages": [{"role": "user", "content": "x" * 300_000}]}, 413, "request_too_large", None),
     ],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.flow.installation import MODEL, ROOT, Installation
 from tests.flow.java_tools import kafka_tool
-from tests.flow.log_reading import first_result
+from tests.flow.log_reading import first_result, records
 from tests.pipeline.brokers import missing
 
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "What is the capital of Japan?"}]}
@@ -58,8 +58,9 @@ def test_kafkas_own_console_tools_ask_and_hear(headrace: Installation) -> None:
         given=f"correlation-id:{mine}|{json.dumps(BODY)}\n",
     )  # fmt: skip
     assert "Tokyo" in first_result(headrace, mine)["choices"][0]["text"]
+    there = sum(1 for _ in records(headrace.kafka, "hr.results", to_end=True))
     shown = kafka_tool(
-        "console-consumer", headrace.kafka, "--topic", "hr.results",
-        "--from-beginning", "--timeout-ms", "5000", "--formatter-property", "print.headers=true",
+        "console-consumer", headrace.kafka, "--topic", "hr.results", "--from-beginning",
+        "--max-messages", str(there), "--formatter-property", "print.headers=true",
     )  # fmt: skip
     assert mine in shown
