@@ -9,7 +9,7 @@ SEEDS ?= 0-499
 JOBS  ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: up down test kill-embedded soak-embedded exactness check simulate mutants bench bench-engine clean install install-test
+.PHONY: up down test kill-embedded soak-embedded exactness check simulate mutants bench bench-engine clean install install-test chaos
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -62,6 +62,12 @@ simulate: $(VENV)/.installed
 
 mutants: $(VENV)/.installed-test
 	@$(BIN)/python -m tests.simulation.mutants --jobs $(JOBS)
+
+# Every fault on real processes and brokers, about an hour; KAFKA_HOME names Apache Kafka's launcher.
+# Less of it: `make chaos CHAOS="--broker embedded --faults worker"`.
+chaos: $(VENV)/.installed-test
+	@HEADRACE_HOME=$(CURDIR)/.headrace $(BIN)/headrace models pull smollm2-135m
+	@$(BIN)/python -m tests.chaos $(CHAOS)
 
 bench: $(VENV)/.installed-test
 	@$(BIN)/python -m benchmarks.pipeline

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
 from itertools import groupby
@@ -90,6 +91,8 @@ def main() -> int:
         for broker in options.broker.split(","):
             if broker not in BROKERS:
                 sys.exit(f"no broker {broker!r}: {', '.join(BROKERS)}")
+            if BROKERS[broker] and not os.environ.get("KAFKA_HOME"):
+                sys.exit("KAFKA_HOME is not set: name Apache Kafka's folder, or --broker embedded")
             if engine == "torch" and broker != "apache":
                 continue  # the engine does not know which broker there is
             bad += sum(bool(verdict.problems) for verdict in series(broker, engine, options))
