@@ -143,20 +143,20 @@ class Fault:
     act: Callable[[Scene], Awaitable[None]]
     hits: str = ""  # what it must have caused: attempts | resumed
     workers: int = 2
-    brokers: str = ""  # only on this kind; "": on every kind
 
 
 FAULTS = {
-    **{f"kill -9 {role}": Fault(kill_role(role)) for role in ("ingress", "orchestration")},
     "kill -9 worker": Fault(kill_role("worker"), "attempts"),
-    "kill -9 delivery": Fault(kill_role("delivery")),
     "kill -9 edge, resume at the other": Fault(kill_role("edge"), "resumed"),
-    "kill -9 store": Fault(kill_store),
+    "kill -9 broker": Fault(kill_broker),
+    "kill -9 orchestration": Fault(kill_role("orchestration")),
     "kill -9 at random every 2 s": Fault(kill_at_random, "attempts"),
     "SIGSTOP worker 30 s": Fault(pause("worker-1", 30), "attempts"),
-    "SIGSTOP orchestration 30 s": Fault(pause("orchestration-1", 30)),
-    "kill -9 broker": Fault(kill_broker),
-    "SIGSTOP broker 20 s": Fault(pause_broker),
+    "kill -9 ingress": Fault(kill_role("ingress")),
+    "kill -9 delivery": Fault(kill_role("delivery")),
     "rolling restart by SIGTERM": Fault(rolling_restart, "resumed"),
+    "kill -9 store": Fault(kill_store),
+    "SIGSTOP orchestration 30 s": Fault(pause("orchestration-1", 30)),
+    "SIGSTOP broker 20 s": Fault(pause_broker),
     "workers 1 → 4 → 1": Fault(scale, workers=1),
 }

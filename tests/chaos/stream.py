@@ -1,6 +1,7 @@
 """One client with a stream: it insists until it is taken, and goes on at any edge when it is cut."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -71,35 +72,26 @@ class Stream:
         """Until the closing frame. Raises TimeoutError when it never comes."""
         async with asyncio.timeout(PATIENCE):
             while self.ended is None:
-                begun = bool(self.frames)
-                try:
-                    cut = await self._once(http, edges(self.turn))
-                except httpx.HTTPError:
-                    cut = bool(self.request_id)
+                with contextlib.suppress(httpx.HTTPError):  # that edge is gone: the other one
+                    await self._once(http, edges(self.turn))
                 self.turn += 1
                 if self.ended is None:
-                    self.resumed += begun and cut
                     await asyncio.sleep(AGAIN)
 
-    async def _once(self, http: httpx.AsyncClient, edge: str) -> bool:
-        """One exchange with one edge; was a stream cut? Raises httpx.HTTPError."""
+    async def _once(self, http: httpx.AsyncClient, edge: str) -> None:
+        """One exchange with one edge. Raises httpx.HTTPError."""
         if self.request_id:
             last = {"Last-Event-ID": self.frames[-1].id} if self.frames else {}
-            return await self._read(http, "GET", f"{edge}{self.events}", headers=last)
-        if self.native:
+            await self._read(http, "GET", f"{edge}{self.events}", headers=last)
+        elif self.native:
             answer = await http.post(f"{edge}/v1/requests", json=self.body)
             if answer.status_code == 202:
                 self._taken(str(answer.json()["id"]))
             else:
                 await self._refused(answer)
-            return False
-        return await self._read(
-            http,
-            "POST",
-            f"{edge}/v1/completions",
-            json={**self.body, "stream": True},
-            headers={"Idempotency-Key": self.key},
-        )
+        else:
+            body, key = {**self.body, "stream": True}, {"Idempotency-Key": self.key}
+            await self._read(http, "POST", f"{edge}/v1/completions", json=body, headers=key)
 
     def _taken(self, request_id: str) -> None:
         self.request_id = request_id
@@ -112,11 +104,12 @@ class Stream:
         self.refused += 1
         await asyncio.sleep(min(2.0, float(answer.headers.get("Retry-After", 1))))
 
-    async def _read(self, http: httpx.AsyncClient, verb: str, url: str, **more: Any) -> bool:
+    async def _read(self, http: httpx.AsyncClient, verb: str, url: str, **more: Any) -> None:
         async with http.stream(verb, url, **more) as answer:
             if answer.status_code != 200:
                 await self._refused(answer)
-                return False
+                return
+            self.resumed += bool(self.frames)
             if not self.request_id:
                 self._taken(answer.headers["Headrace-Request-Id"])
             buffer = b""
@@ -124,7 +117,6 @@ class Stream:
                 frames, buffer = split(buffer + piece)
                 for frame in frames:
                     self._hear(frame)
-        return True
 
     def _hear(self, frame: Frame) -> None:
         now = time.monotonic()
