@@ -11,6 +11,7 @@ from workers.endings import SUPERSEDED, cancelled, expired
 from workers.runs import Runs
 
 RETRY = 0.5  # s after a broker error
+PAUSE = 0.02  # s between polls: every stream's attach comes here too, and none wakes us for itself
 REMEMBERED = 4096  # superseded requests whose late orders are recognised
 
 
@@ -31,8 +32,11 @@ class Control:
         try:
             while True:
                 try:
-                    for record in await self._reader.poll():
+                    records = await self._reader.poll()
+                    for record in records:
                         self.read(record)
+                    if records:
+                        await asyncio.sleep(PAUSE)
                 except LogUnavailable as error:
                     logs.warn("control", error=error)
                     await asyncio.sleep(RETRY)

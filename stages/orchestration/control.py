@@ -12,6 +12,7 @@ from .attachments import Attachments
 from .desk import Desk
 
 TICK = 0.25  # s: how coarse a grace is counted
+PAUSE = 0.05  # s between polls: attachments come one by one, and a grace is far coarser
 RETRY = 0.5  # s between tries while no broker answers
 
 
@@ -48,12 +49,15 @@ class Control:
         if not self.complete.is_set() and await reader.position(at) >= end:
             self.attachments.caught_up(now)
             self.complete.set()
-        for record in await reader.poll(timeout=1.0):
+        records = await reader.poll(timeout=1.0)
+        for record in records:
             try:
                 self._take(decode(record.value, ControlRecord))
             except Unreadable as error:
                 metrics.unreadable.labels(record.topic).inc()
                 logs.warn("unreadable", topic=record.topic, offset=record.offset, error=error)
+        if records and self.complete.is_set():
+            await asyncio.sleep(PAUSE)
         return await reader.position(at)
 
     def _take(self, message: ControlRecord) -> None:
