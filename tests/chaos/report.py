@@ -8,6 +8,18 @@ from tests.chaos.verdict import Verdict
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 BEGIN, END = "<!-- chaos: begin -->", "<!-- chaos: end -->"
+INTRO = """## Faults on real processes
+
+`make chaos` starts everything as `headrace up` does, puts an open-loop load on it (arrivals by the clock,
+whatever happens to those before them), and kills, pauses and restarts processes and brokers under it. It fails
+when an accepted request has no outcome, two distinct ones or another one than `completed`; when two answers
+to the same question differ; when a stream that a client read, cut and resumed as often as it was, differs in
+a byte from the same stream read in one piece afterwards; when a client sees an error; and when a fault met
+no work. *Silence* is the longest time that a stream in flight at a fault heard nothing: a worker that is
+killed or pauses is declared dead after 8 s. *Tokens made in vain* are those that a device wrote and nobody
+counts, over those that count; what a dead process had computed and not yet written (at most 30 ms or eight
+tokens a stream) nobody can see.
+"""
 COLUMNS = (
     "fault",
     "hits",
@@ -68,7 +80,7 @@ def keep(title: str, text: str) -> None:
     """Put one section between the marks, in the place of its predecessor."""
     page = PAGE.read_text() if PAGE.exists() else "# Reliability\n"
     if BEGIN not in page:
-        page = f"{page.rstrip()}\n\n## Faults on real processes\n\n{BEGIN}\n{END}\n"
+        page = f"{page.rstrip()}\n\n{INTRO}\n{BEGIN}\n{END}\n"
     before, _, rest = page.partition(BEGIN)
     inside, _, after = rest.partition(END)
     sections = [f"### {each}".rstrip() for each in inside.strip().split("### ") if each.strip()]
