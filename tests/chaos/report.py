@@ -11,7 +11,7 @@ BEGIN, END = "<!-- chaos: begin -->", "<!-- chaos: end -->"
 INTRO = """## Faults on real processes
 
 `make chaos` starts everything as `headrace up` does, puts an open-loop load on it (arrivals by the clock,
-whatever happens to those before them), and kills, pauses and restarts processes and brokers under it. It fails
+whatever happens to those before them), and kills, pauses and restarts processes and brokers. It fails
 when an accepted request has no outcome, two distinct ones or another one than `completed`; when two answers
 to the same question differ; when a stream that a client read, cut and resumed as often as it was, differs in
 a byte from the same stream read in one piece afterwards; when a client sees an error; and when a fault met
