@@ -20,7 +20,9 @@ class WatchedEngine(NullEngine):
         self._member, self._log, self._fault = member, log, fault
         self._at = TopicPartition(member.topics.control, 0)
         self._position = 0
-        self._over: dict[str, int] = {}  # request → highest attempt that is over
+        self._over: dict[
+            str, tuple[int, int]
+        ] = {}  # request → highest attempt over, ms it was heard
         self._superseded: set[str] = set()
         self._after: Counter[tuple[str, int]] = Counter()  # steps since
 
@@ -36,7 +38,8 @@ class WatchedEngine(NullEngine):
         events = super().step()
         for event in events:
             key = (event.request_id, event.attempt)
-            if event.attempt <= self._over.get(event.request_id, 0):
+            attempt, heard = self._over.get(event.request_id, (0, 0))
+            if event.attempt <= attempt and self._clock.ms() > heard:  # steps of one moment are one
                 self._after[key] += 1
                 if self._after[key] == 2:
                     self._fault(f"{self._member.id} still computes {key}, which is over")
@@ -56,8 +59,9 @@ class WatchedEngine(NullEngine):
             if isinstance(message, Wake):
                 if message.superseded:
                     self._superseded.add(message.request_id)
-                before = self._over.get(message.request_id, 0)
-                self._over[message.request_id] = max(before, message.attempt)
+                before, _ = self._over.get(message.request_id, (0, 0))
+                if message.attempt > before:
+                    self._over[message.request_id] = message.attempt, self._clock.ms()
         self._position = heard
 
 

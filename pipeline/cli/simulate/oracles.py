@@ -61,6 +61,7 @@ def _violations(world: World, clients: list[Client]) -> Iterator[str]:
     yield from world.witness.faults
     outcomes = results(world)
     ready = _ready(world)
+    yield from (f"a process died: {each}" for each in world.deaths if "LogUnavailable" not in each)
     for client in clients:
         name = f"request {client.ask.number} ({client.ask.way}, {client.request_id})"
         if len(client.ids_of_key) > 1:
@@ -74,6 +75,8 @@ def _violations(world: World, clients: list[Client]) -> Iterator[str]:
             continue
         result = same[0]
         yield from (f"{name}: {fault}" for fault in _ending(client, result))
+        if result.outcome == "failed":
+            continue  # its output cannot be read: what was said stands, and the outcome says so
         yield from (f"{name}: {fault}" for fault in _stream(client, result))
         yield from (f"{name}: {fault}" for fault in _slot(world, client.request_id, result))
         if client.request_id in ready and result.outcome == "completed" and not world.scenario.vary:
@@ -109,10 +112,11 @@ def _ending(client: Client, result: Result) -> Iterator[str]:
         "cancelled": ask.cancel_after is not None or client.left or client.longest_gap > NEAR_GRACE,
         "expired": ask.deadline is not None,
         "refused": ask.deadline is not None,  # a deadline that had passed at the door
+        "failed": client.request_id in client.world.doomed,
     }
     if result.outcome != "completed" and not reasons.get(result.outcome, False):
         yield f"ended {result.outcome} {result.error} though nothing asked for it"
-    if result.lane != TIER_LANES[ask.tier]:
+    if result.lane != TIER_LANES[ask.tier] and result.outcome != "failed":
         yield f"ran in lane {result.lane}: {result}"
     if result.outcome == "completed" and result.usage.completion_tokens != ask.tokens:
         yield f"completed with {result.usage.completion_tokens} of {ask.tokens} tokens"

@@ -8,9 +8,10 @@ LANES = ("priority", "default", "flex")
 SPAN = 20.0  # s of virtual time in which requests come and faults strike
 PROCESS_FAULTS = ("kill", "pause", "deaf", "cut_off", "drain", "slow")
 LOG_FAULTS = ("lost_acks", "lost_writes", "late", "repeated", "unavailable")
-OTHER_FAULTS = ("rebalance", "store_lost", "poison")
+OTHER_FAULTS = ("rebalance", "store_lost", "poison", "future")
 FAULTS = PROCESS_FAULTS + LOG_FAULTS + OTHER_FAULTS
 GROUPS = ("ingress", "orchestration", "delivery")
+FUTURE_TOPICS = ("requests", "ready", "ledger", "work")  # those that carry an obligation
 BAD_TOPICS = ("requests", "ready", "ledger", "work", "tokens", "status", "control")
 
 
@@ -46,6 +47,9 @@ class Scenario:
     faults: tuple[Fault, ...]
     skews: tuple[int, ...]  # ms that each process's clock is off
     vary: bool  # tokens depend on the attempt, or mixed streams would be invisible
+    static: bool = True  # a restart keeps its partitions; else it moves them
+    session: float = 45.0  # s of silence after which a group gives a member's partitions away
+    inboxes: int = 4  # partitions of hr.work: with fewer than workers, some share one
 
     def without(self, asks: set[int] = frozenset(), faults: set[int] = frozenset()) -> "Scenario":  # type: ignore[assignment]
         """Less of it: `asks` by number, `faults` by index."""
@@ -64,6 +68,9 @@ def make_scenario(seed: int, *, asks: int = 40, faults: int = 20) -> Scenario:
         faults=tuple(sorted((_fault(chance) for _ in range(faults)), key=lambda f: f.at)),
         skews=tuple(chance.randint(-3000, 3000) for _ in range(sum(ROLES.values()))),
         vary=seed % 2 == 1,
+        static=chance.random() < 0.5,
+        session=chance.choice([6.0, 10.0, 45.0]),
+        inboxes=chance.choice([1, 2, 4]),
     )
 
 
@@ -95,6 +102,8 @@ def _fault(chance: random.Random) -> Fault:
         target = chance.choice(GROUPS)
     elif kind == "poison":
         target = chance.choice(BAD_TOPICS)
+    elif kind == "future":
+        target = chance.choice(FUTURE_TOPICS)
     else:
         target = chance.choice(
             ["tokens", "ledger", "results", "requests", "ready.silver", "status", "work"]

@@ -85,7 +85,7 @@ def _all_ended(world: World, clients: list[Client]) -> bool:
     """Everything that was accepted has ended: of clients that know it, and of those that do not."""
     ended = results(world)
     known = {client.request_id for client in clients if client.accepted}
-    return known <= ended.keys() and leased(world) <= ended.keys()
+    return known | leased(world) <= ended.keys()
 
 
 def _stuck(world: World, clients: list[Client]) -> str:

@@ -52,6 +52,13 @@ class Witness:
             for number in range(cluster.count(topic))
         }
 
+    def running(self) -> Iterator[tuple[str, int]]:
+        """(request, attempt) of all that is leased and has not ended."""
+        self.look()
+        for request_id, fold in self.folds.items():
+            if fold.n and not fold.ended:
+                yield request_id, fold.n
+
     def look(self) -> None:
         """Read what has landed."""
         for at, position in self._positions.items():

@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from contextvars import copy_context
 
+from msgspec import msgpack
+
 from pipeline.log import Outgoing, TopicPartition
 from pipeline.member import Member, new_epoch
 from pipeline.memory import Fate, MemoryCluster
 from pipeline.settings import Settings
 from pipeline.simulation import VirtualClock
 from pipeline.topics import Topics
-from schemas.codec import encode
+from schemas.codec import encode, headers_of
+from schemas.ids import mint
 from schemas.models import Model
 from workers.role import run as worker
 
@@ -24,6 +27,7 @@ from .store import Store
 from .witness import Witness
 
 MODEL = "null"
+FUTURE = {"requests": "request", "ready": "ready", "ledger": "output", "work": "order"}
 RESTART = 0.3  # s until the supervisor has started a process again
 NULL_RATE = 20.0  # tokens/s of a stream: 4 to 32 tokens take 0.2 to 1.6 s
 
@@ -36,8 +40,12 @@ class World:
         self.loop = asyncio.get_running_loop()
         self.clock = VirtualClock(self.loop)
         self.cluster = MemoryCluster(self.clock)
+        self.cluster.session_timeout = scenario.session
         self.topics = Topics(
-            requests_partitions=2, ledger_partitions=2, work_partitions=4, tokens_partitions=4
+            requests_partitions=2,
+            ledger_partitions=2,
+            work_partitions=scenario.inboxes,
+            tokens_partitions=4,
         )
         for spec in self.topics.all():
             self.cluster.create(spec)
@@ -47,6 +55,7 @@ class World:
         self.members: dict[str, Process] = {}
         self.lives: Counter[str] = Counter()
         self.told: Counter[str] = Counter()
+        self.doomed: set[str] = set()  # requests of which a record cannot be read: they may fail
         self.deaths: list[str] = []  # processes that ended by themselves: a fault of ours
         self.timeline: list[tuple[float, str]] = []
         self.witness = Witness(self.cluster, self.topics, self.told)
@@ -105,7 +114,7 @@ class World:
 
     def _settings(self) -> Settings:
         settings = Settings(model=MODEL)
-        settings.kafka.static_members = True
+        settings.kafka.static_members = self.scenario.static
         settings.worker.engine = "null"
         settings.worker.null_rate = NULL_RATE
         settings.worker.null_vary = "attempt" if self.scenario.vary else ""
@@ -155,6 +164,8 @@ class World:
             self.store.away = False
         elif fault.kind == "poison":
             self._poison(fault.target)
+        elif fault.kind == "future":
+            self._future(fault.target)
         else:
             await self._strike_process(fault)
 
@@ -223,6 +234,28 @@ class World:
         )
         headers = self.chance.choice([(), (("type", b"future/9"),)])
         self.writer.send(Outgoing(topic, value, b"poison", headers=headers))
+
+    def _future(self, target: str) -> None:
+        """A version ahead of its readers: a record whose tag nobody here knows, of a request all the same.
+
+        At the doors it is a request of its own; behind them it speaks of one that runs.
+        """
+        tag, attempt = f"{FUTURE[target]}/9", 0
+        if target in ("requests", "ready"):
+            request_id = mint(self.clock.ms(), self.chance)
+        else:
+            running = sorted(self.witness.running())
+            if not running:
+                return
+            request_id, attempt = self.chance.choice(running)
+        self.doomed.add(request_id)
+        headers = headers_of(tag, request_id=request_id, attempt=attempt, lane="silver")
+        value = msgpack.encode({"type": tag, "request_id": request_id, "what": "nobody knows yet"})
+        topic = "hr.ready.silver" if target == "ready" else f"hr.{target}"
+        partition = None
+        if target == "work":
+            partition = self.chance.randrange(self.scenario.inboxes)
+        self.writer.send(Outgoing(topic, value, request_id.encode(), partition, headers))
 
     def calm(self) -> None:
         """Faults stop: from here on everything must drain."""
