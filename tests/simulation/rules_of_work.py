@@ -1,0 +1,173 @@
+"""Rules of those who do the work: writers, readers, members, doors."""
+
+from tests.simulation.mutant import Mutant
+
+WORK = (
+    # writes
+    Mutant(
+        "go on after a failed send",
+        "pipeline/writer.py",
+        "        queue.waiting.extendleft(reversed(batch))\n        if queue.failures % 20 == 1:",
+        "        queue.waiting.extend(batch)\n        if queue.failures % 20 == 1:",
+        "from the first unacked record, before anything newer",
+    ),
+    Mutant(
+        "a failed send is dropped",
+        "pipeline/writer.py",
+        "        queue.waiting.extendleft(reversed(batch))\n        if queue.failures % 20 == 1:",
+        "        self._fail(batch, error) if queue.failures > 1 else queue.waiting.extend(batch)\n"
+        "        if queue.failures % 20 == 1:",
+        "what was accepted is written",
+    ),
+    Mutant(
+        "acked before it is written",
+        "pipeline/attempt.py",
+        "            await sent.acked()\n        except NotAuthorized:",
+        "            pass\n        except NotAuthorized:",
+        "a record is done when its outputs are acked",
+    ),
+    Mutant(
+        "commit before done",
+        "pipeline/tracker.py",
+        "return self._begun[0] if self._begun else self.next",
+        "return self.next",
+        "the lowest incomplete offset is committed",
+    ),
+    Mutant(
+        "begin at the end",
+        "pipeline/committer.py",
+        "            return Tracker(start, span=self.span, keep_map=self.keep_map)\n"
+        "        if not start",
+        "            return Tracker(end, span=self.span, keep_map=self.keep_map)\n        if not start",
+        "a group without a commit begins at the log's start",
+    ),
+    Mutant(
+        "active before the end was read",
+        "pipeline/follow.py",
+        "part.target is not None and part.tracker.next >= part.target",
+        "part.target is not None",
+        "nothing follows from a fold that has not reached the end captured after the assignment",
+    ),
+    Mutant(
+        "the end is asked for last",
+        "pipeline/lookup.py",
+        "    first = await _first(log, at, since_ms, start, end)\n",
+        "    first = await _first(log, at, since_ms, start, end)\n"
+        "    end = (await log.admin.end_offsets([at]))[at] - 1\n",
+        "end first, then the start: nothing slips between",
+    ),
+    # who is alive, and who may do what
+    Mutant(
+        "silence counts while behind",
+        "pipeline/members.py",
+        "        return self.hearing.silence(seen.heard if seen else 0.0)",
+        "        now = asyncio.get_running_loop().time()\n"
+        "        return now - (seen.heard if seen else 0.0) + 7.0",
+        "silence is counted only while we hear",
+    ),
+    Mutant(
+        "statuses without a counter",
+        "pipeline/members.py",
+        "            if status.counter <= current.counter:\n"
+        "                return None  # a replaced writer's late batch\n",
+        "            pass\n",
+        "a late status turns nothing back",
+    ),
+    Mutant(
+        "credits begin anew",
+        "workers/credits.py",
+        "        for epoch, share in self._shares(epochs, free).items():\n"
+        "            short = max(0, share - self.outstanding(epoch))\n            self.total",
+        "        for gone in self.total.keys() - set(epochs):\n            del self.total[gone]\n"
+        "            self.used.pop(gone, None)\n"
+        "        for epoch, share in self._shares(epochs, free).items():\n"
+        "            short = max(0, share - self.outstanding(epoch))\n            self.total",
+        "whoever was silent goes on with its count",
+    ),
+    Mutant(
+        "an order is taken twice",
+        "workers/inbox.py",
+        "        if key in self._taken:\n",
+        "        if key in self._taken and len(self._taken) % 2:\n",
+        "a worker takes each attempt once",
+    ),
+    Mutant(
+        "a lost order is never sent again",
+        "stages/orchestration/missing.py",
+        "            sent.tries += 1\n            self.dispatch.send(sent, hand)\n",
+        "            pass\n",
+        "an order that never arrived is found by the position",
+    ),
+    Mutant(
+        "off the list before the output",
+        "workers/runs.py",
+        "            await self._write(run, await self._until_ended(run))\n        del self._runs[run.key]\n",
+        "            ending = await self._until_ended(run)\n            del self._runs[run.key]\n"
+        "            await asyncio.sleep(3.0)\n            await self._write(run, ending)\n",
+        "a worker lists what it holds until its output is acked",
+    ),
+    Mutant(
+        "the dead are never replaced",
+        "stages/orchestration/judge.py",
+        "return Step.END if fold.cancelled or now > deadline else Step.CONTINUE",
+        "return Step.END if fold.cancelled or now > deadline else Step.NOTHING",
+        "a request whose worker died is continued",
+    ),
+    Mutant(
+        "a superseded attempt goes on",
+        "workers/control.py",
+        "            self._runs.stop(message.request_id, message.attempt, SUPERSEDED)\n",
+        "            pass\n",
+        "a zombie learns that it is one, and frees its device",
+    ),
+    Mutant(
+        "a cancel is not heard",
+        "workers/control.py",
+        "            self._runs.stop(message.request_id, message.attempt, ending)\n",
+        "            self._remember(message)\n",
+        "a cancel stops the device within one step",
+    ),
+    Mutant(
+        "a drained worker keeps its work",
+        "workers/role.py",
+        '            self._runs.stop_all(released("drain"))\n',
+        "            pass\n",
+        "what a drained worker does not finish is given back",
+    ),
+    # the doors
+    Mutant(
+        "unknown tags are skipped",
+        "stages/orchestration/arrivals.py",
+        '        self.doubts.end(Ending(subject, "failed", unreadable(error), done))',
+        "        buried.add_done_callback(lambda _: done())",
+        "a record that nobody can read ends its request",
+    ),
+    Mutant(
+        "a cancel does not outlive its reader",
+        "stages/orchestration/books.py",
+        '        elif kind == "cancel":\n            case.cancel = message or case.cancel\n',
+        '        elif kind == "cancel":\n            case.fold.cancelled = False\n',
+        "a cancel is a record of the ledger",
+    ),
+    Mutant(
+        "a key without republishing",
+        "stages/edge/native.py",
+        "if not ticket.replayed or not await known(edge, feed, exchange.tenant):",
+        "if not ticket.replayed:",
+        "a key that names what no topic knows publishes it again",
+    ),
+    Mutant(
+        "a key names two requests",
+        "stages/edge/idempotency.py",
+        "        return claim\n",
+        "        return own\n",
+        "one key, one request",
+    ),
+    Mutant(
+        "another id at each reading",
+        "stages/ingress/arrival.py",
+        "return ids.derive(place.timestamp, place.topic, place.partition, place.offset)",
+        "return ids.derive(place.timestamp, place.topic, place.partition, place.offset + 1)",
+        "redelivery does not change the id of a record without one",
+    ),
+)
