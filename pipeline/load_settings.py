@@ -41,7 +41,14 @@ def load_settings(
     try:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"settings: {error}") from error
+        raise SettingsError(_where(str(error))) from error
+
+
+def _where(fault: str) -> str:
+    """msgspec's words, with its path `$.edge.port` as a person would write it."""
+    what, _, path = fault.partition(" - at `$.")
+    name = path.rstrip("`").partition("[")[0]
+    return f"{name} ({PREFIX}{name.replace('.', '_').upper()}): {what}" if name else fault
 
 
 def _read_file(path: Path) -> dict[str, Any]:

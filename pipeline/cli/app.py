@@ -125,7 +125,7 @@ def serve(
 def run(
     prompt: Annotated[str, typer.Argument(help="The question; - reads it from standard input.")],
     model: Annotated[str | None, typer.Option()] = None,
-    max_tokens: Annotated[int | None, typer.Option()] = None,
+    max_tokens: Annotated[int, typer.Option(help="Where it stops at the latest.")] = 512,
     temperature: Annotated[float | None, typer.Option()] = None,
     seed: Annotated[int | None, typer.Option()] = None,
 ) -> None:

@@ -57,6 +57,7 @@ def _only_model(connection: http.client.HTTPConnection) -> str:
 
 
 def _print_stream(answer: http.client.HTTPResponse) -> int:
+    cut = False
     for raw in answer:
         line = raw.decode().rstrip("\r\n")
         if not line.startswith("data: ") or line == "data: [DONE]":
@@ -67,7 +68,10 @@ def _print_stream(answer: http.client.HTTPResponse) -> int:
             return error(event["error"]["message"])
         for choice in event["choices"]:
             print(choice["delta"].get("content") or "", end="", flush=True)
+            cut = cut or choice["finish_reason"] == "length"
     print(flush=True)
+    if cut:
+        print("headrace: cut off here; --max-tokens gives it more", file=sys.stderr)
     return 0
 
 

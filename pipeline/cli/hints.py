@@ -21,7 +21,8 @@ def main() -> None:
 Three things to try:
   .venv/bin/headrace run "Write a haiku about rivers"
   curl -N {edge}/v1/chat/completions -H 'content-type: application/json' \\
-    -d '{{"model":"smollm2-135m","stream":true,"messages":[{{"role":"user","content":"Hi!"}}]}}'
+    -d '{{"model":"smollm2-135m","stream":true,"max_tokens":64,
+         "messages":[{{"role":"user","content":"Hi!"}}]}}'
   .venv/bin/headrace tail tokens        # watch the answers pass through Kafka
 
 Stop it with `make down`."""

@@ -47,7 +47,8 @@ def start(flags: dict[str, Any], *, detach: bool) -> int:
 
 def make_plan(home: Home, flags: dict[str, Any]) -> Plan | str:
     """The plan, or what is missing for it in words."""
-    from .models import ModelFault, read_registry
+    from .fetch import ModelFault
+    from .models import read_registry
 
     loaded = settings(
         **{
@@ -163,9 +164,7 @@ def _wait_ready(home: Home, process: "subprocess.Popen[bytes] | None") -> int:
             print(f"  {waits}", file=sys.stderr)
             last = waits
         time.sleep(0.1)
-    return error(
-        f"not ready after {READY_LIMIT:.0f} s, still waiting for {last}; see headrace logs"
-    )
+    return error(f"not ready after {READY_LIMIT:.0f} s, still {last}; see headrace logs")
 
 
 def hopeless(state: dict[str, Any] | None) -> str | None:
@@ -190,8 +189,10 @@ def waiting_for(state: dict[str, Any] | None) -> str:
     for role in state["roles"]:
         if role["state"] != "ready":
             why = "; ".join(role["missing"].values()) or "; ".join(role["words"][-1:])
-            waits.append(f"{role['id']}: {role['state']}{f' ({why})' if why else ''}")
-    return ", ".join(waits)
+            state_of = role["state"] if role["state"] != "starting" else ""
+            said = ": ".join(part for part in (state_of, why) if part and part != "starting")
+            waits.append(f"{role['id']} ({said})" if said else role["id"])
+    return f"waiting for {', '.join(waits)}" if waits else ""
 
 
 def addresses(state: dict[str, Any]) -> list[str]:
