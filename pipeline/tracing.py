@@ -150,6 +150,11 @@ def headers_of(span: Span) -> tuple[tuple[str, bytes], ...]:
     return tuple((name, value.encode()) for name, value in pairs if value is not None)
 
 
+def passed_on(headers: Iterable[tuple[str, bytes]]) -> tuple[tuple[str, bytes], ...]:
+    """The trace headers of a record, for one that is made because of it without a span of its own."""
+    return tuple(pair for pair in headers if pair[0] in ("traceparent", "tracestate"))
+
+
 def _context(traceparent: str | None, tracestate: str | None) -> Any:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

@@ -18,7 +18,7 @@ from .doubts import Doubts
 from .endings import Endings, cancelled, unreadable
 from .pull import Source
 from .queue import Waiting
-from .subject import of_headers, of_ready
+from .subject import of_headers
 from .waiting import WaitingTopics
 
 WINDOW = 64  # records of a lane in hand beyond the free credits: enough for tenants to take turns
@@ -107,7 +107,7 @@ class Arrivals:
             desk.queue.by_id[ready.request_id] = item
             item.leased = True
             why = case.cancel.why if case.cancel else "asked"
-            self.endings.begin(Ending(of_ready(ready, item.place), "cancelled", cancelled(why)))
+            self.endings.begin(Ending.of(item, "cancelled", cancelled(why)))
             return
         away = not desk.fleet.serves(ready.model)
         if (

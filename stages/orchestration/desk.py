@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pipeline import tracing
 from pipeline.log import Outgoing, Placed, Writer
 from pipeline.member import Member
 from pipeline.members import Members
@@ -18,7 +19,7 @@ from .books import Books, Case
 from .fleet import Fleet, Hand
 from .queue import ReadyQueue, Waiting
 from .slots import SlotEnds
-from .subject import Subject
+from .subject import Subject, of_ready
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +30,14 @@ class Ending:
     outcome: str
     error: Error | None
     complete: Callable[[], None] | None = None  # of the record that asked for it
+    trace: tuple[tuple[str, bytes], ...] = ()  # headers that the ledger records carry on
+
+    @classmethod
+    def of(cls, item: Waiting, outcome: str, error: Error) -> "Ending":
+        """Of a request that waits here: its span ends with it."""
+        item.span.end()
+        subject, trace = of_ready(item.ready, item.place), tracing.headers_of(item.span)
+        return cls(subject, outcome, error, trace=trace)
 
 
 @dataclass(slots=True, eq=False)

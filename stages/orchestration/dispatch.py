@@ -94,7 +94,7 @@ class Dispatch:
             return False
         item.leased = True
         why = "in the queue" if late else "before it could have been decoded"
-        self.endings.begin(Ending(of_ready(ready, item.place), "expired", expired(why)))
+        self.endings.begin(Ending.of(item, "expired", expired(why)))
         return True
 
     def _lease(self, item: Waiting, case: Case | None, plan: Plan) -> None:

@@ -70,7 +70,7 @@ class Endings:
             same_answer=case is None or case.kept,
         )
         desk.pending[request_id] = Pending(nonce, desk.partition(request_id), ending=ending)
-        desk.write_ledger(lease, attempt=attempt, deadline=subject.deadline)
+        desk.write_ledger(lease, attempt=attempt, deadline=subject.deadline, trace=ending.trace)
         metrics.leases.labels("end").inc()
 
     def read_back(self, case: Case, lease: Lease, ending: Ending) -> None:
@@ -143,7 +143,7 @@ class Endings:
             finished=me.clock.ms(),
             entered=said.entered,
         )
-        self.desk.write_ledger(output, attempt=lease.attempt)
+        self.desk.write_ledger(output, attempt=lease.attempt, trace=ending.trace)
         logs.info(
             "ended",
             request_id=lease.request_id,

@@ -18,7 +18,6 @@ from .fleet import Hand
 from .judge import Holder, Step, for_itself, next_step
 from .missing import Missing
 from .recovery import Recovery, subject_of
-from .subject import of_ready
 from .wakes import Wakes
 
 EVERY = 1.0  # s between looks at everything: the cadence of statuses
@@ -164,9 +163,11 @@ class Oversight:
         item = self.desk.queue.by_id.get(case.request_id)
         if item is not None:
             item.dropped = True
-        subject = of_ready(item.ready, item.place) if item is not None else subject_of(case)
-        why = case.cancel.why if case.cancel is not None else "asked"
-        self.endings.begin(Ending(subject, "cancelled", cancelled(why)))
+        error = cancelled(case.cancel.why if case.cancel is not None else "asked")
+        if item is not None:
+            self.endings.begin(Ending.of(item, "cancelled", error))
+        else:
+            self.endings.begin(Ending(subject_of(case), "cancelled", error))
 
     def _end_waiting(self, case: Case) -> None:
         """Its next attempt is in the queue, and is not wanted any more."""
@@ -181,8 +182,7 @@ class Oversight:
         for item in list(self.desk.queue.items()):
             if now > item.ready.deadline:
                 item.leased = item.dropped = True
-                subject = of_ready(item.ready, item.place)
-                self.endings.begin(Ending(subject, "expired", expired("in the queue")))
+                self.endings.begin(Ending.of(item, "expired", expired("in the queue")))
 
 
 def _needs_look(case: Case) -> bool:

@@ -81,18 +81,23 @@ class Recovery:
     def _decide(self, case: Case, ready: Ready | None, place: Place, spoken: Spoken) -> None:
         now = self.desk.member.clock.ms()
         subject = of_ready(ready, place) if ready is not None else subject_of(case)
+        trace = tracing.passed_on(case.headers)
         if case.fold.cancelled:
             why = case.cancel.why if case.cancel is not None else "asked"
-            self.endings.begin(Ending(subject, "cancelled", cancelled(why)))
+            self.endings.begin(Ending(subject, "cancelled", cancelled(why), trace=trace))
         elif now > subject.deadline:
-            self.endings.begin(Ending(subject, "expired", expired("between two attempts")))
+            self.endings.begin(
+                Ending(subject, "expired", expired("between two attempts"), trace=trace)
+            )
         elif ready is None:
-            self.endings.begin(Ending(subject, "failed", unreadable("its ready record")))
+            self.endings.begin(
+                Ending(subject, "failed", unreadable("its ready record"), trace=trace)
+            )
         elif (count := strikes(case, spoken, self.desk.members.dead)) >= 2:
             logs.error(
                 "poison", request_id=case.request_id, model=ready.model, attempts=case.fold.n
             )
-            self.endings.begin(Ending(subject, "failed", kills_workers()))
+            self.endings.begin(Ending(subject, "failed", kills_workers(), trace=trace))
         else:
             gave_back = case.lease is not None and case.fold.n in case.given_back
             item = Waiting(

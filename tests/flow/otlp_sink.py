@@ -50,6 +50,11 @@ class Sink:
             self.arrived.notify_all()
 
 
+def stages_of(spans: list[Span], trace_id: str) -> set[str]:
+    """The stages that have a span in a trace."""
+    return {s.service.removeprefix("headrace-") for s in spans if s.trace_id == trace_id}
+
+
 @contextmanager
 def otlp_sink() -> Iterator[Sink]:
     sink = Sink()

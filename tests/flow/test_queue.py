@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.flow.installation import Installation
 from tests.flow.log_reading import first_result, publish
+from tests.flow.otlp_sink import Sink, stages_of
 from tests.flow.streams import delete, get, post
 from tests.flow.tenants import bearer
 from tests.flow.waiting import until
@@ -43,16 +44,23 @@ def occupied(narrow: Installation) -> Iterator[None]:
         until(lambda: {stands(narrow, each)["state"] for each in taken} == {"cancelled"})
 
 
-def test_a_deadline_that_passes_in_the_queue_costs_no_device_time(narrow: Installation) -> None:
+def test_a_deadline_that_passes_in_the_queue_costs_no_device_time(
+    narrow: Installation, sink: Sink
+) -> None:
     mine = uuid.uuid4().hex
     with occupied(narrow):
         soon = str(time.time_ns() // 1_000_000 + 2_000)
-        publish(narrow, json.dumps(LONG).encode(), {"correlation-id": mine, "deadline": soon})
+        trace_id = uuid.uuid4().hex
+        trace = {"traceparent": f"00-{trace_id}-{'3' * 16}-01"}
+        headers = {"correlation-id": mine, "deadline": soon, **trace}
+        publish(narrow, json.dumps(LONG).encode(), headers)
         timed = submit(narrow, timeout=2)
         expired = first_result(narrow, mine)
         assert expired["outcome"] == "expired"
         assert expired["usage"]["completion_tokens"] == 0
         assert expired["timings"]["prefill"] is None, "it was computed"
+        without = {"ingress", "orchestration", "delivery"}
+        sink.wait_for(lambda found: without <= stages_of(found, trace_id))
         standing = until(lambda: (found := stands(narrow, timed))["outcome"] and found)
         assert standing["state"] == "expired" and standing["output_tokens"] == 0
 

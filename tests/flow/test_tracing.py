@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from tests.flow.installation import Installation
 from tests.flow.log_reading import first_result
-from tests.flow.otlp_sink import Sink, Span
+from tests.flow.otlp_sink import Sink, Span, stages_of
 from tests.flow.streams import all_frames, open_stream
 from tests.flow.tenants import bearer
 
@@ -18,9 +18,12 @@ def unbroken(found: list[Span], trace_id: str, stages: set[str], root: str) -> b
     """Every stage is in the trace, the device's steps too, and each span hangs below another one."""
     own = [span for span in found if span.trace_id == trace_id]
     ids = {span.span_id for span in own} | {root}
-    said = {span.service.removeprefix("headrace-") for span in own}
     generated = any(span.name == "generate" for span in own)
-    return stages <= said and generated and all(span.parent in ids for span in own)
+    return (
+        stages <= stages_of(found, trace_id)
+        and generated
+        and all(span.parent in ids for span in own)
+    )
 
 
 def test_an_http_request_is_one_trace_through_every_stage(narrow: Installation, sink: Sink) -> None:
