@@ -19,6 +19,7 @@ from workers.outcome import measure, output_of, tokens_of
 from workers.prefix import Superseded, read_prefix
 from workers.run import Key, Run
 
+READERS = 4  # slots read at once: a hundred connections made in one moment silence the worker
 RETRY = 0.5  # s until a slot is read again after a broker error
 
 
@@ -36,6 +37,7 @@ class Runs:
         self._tasks: dict[asyncio.Task[None], None] = {}  # in order, as a set is not
         self._idle = asyncio.Event()
         self._idle.set()
+        self._readers = asyncio.Semaphore(READERS)
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -114,17 +116,22 @@ class Runs:
             await self._turn(run)
         if run.ending.done() and (attempt == 1 or run.ending.result().kind == "released"):
             return run.ending.result()
-        opened = self._outbox.open(
-            run.speaker, silent=run.ending.done(), trace=tracing.headers_of(run.span)
-        )
         prefix: tuple[Prefix, ...] = ()
-        if attempt > 1:  # there is no lower attempt than 1 to wait for
-            prefix = await self._prefix(run, await opened)
+        if attempt == 1:  # there is no lower attempt to wait for
+            self._open(run)
+        else:
+            async with self._readers:
+                prefix = await self._prefix(run, await self._open(run))
         if not run.ending.done() and run.speaker.finished:
             run.end(COMPLETED)  # the log holds the whole answer: compute nothing
         if not run.ending.done():
             await self._generate(run, prefix)
         return run.ending.result()
+
+    def _open(self, run: Run) -> "asyncio.Future[Placed]":
+        return self._outbox.open(
+            run.speaker, silent=run.ending.done(), trace=tracing.headers_of(run.span)
+        )
 
     async def _generate(self, run: Run, prefix: tuple[Prefix, ...]) -> None:
         """From its entry into the engine's steps until it ends."""
