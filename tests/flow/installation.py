@@ -141,6 +141,9 @@ def installation(
         (home / "models").mkdir(exist_ok=True)
         for name in (MODEL_FILE, "models.json"):
             link(models_folder() / name, home / "models" / name)
+        cache = models_folder().parent / "cache"  # of compiled kernels: the same ones every time
+        cache.mkdir(exist_ok=True)
+        (home / "cache").symlink_to(cache)
     edges = int(environment.get("HEADRACE_UP_EDGES", "1"))
     port = free_port(edges + 1)
     made = Installation(

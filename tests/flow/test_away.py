@@ -41,7 +41,7 @@ def test_a_paused_broker_lets_no_token_pass(fleet: Installation) -> None:
         while (frame := read_frame(answer)) is not None:
             frames.append(frame)
 
-    reader = threading.Thread(target=read)
+    reader = threading.Thread(target=read, daemon=True)
     reader.start()
     until(lambda: len(frames) >= 3)
     with fleet.paused("broker"):
