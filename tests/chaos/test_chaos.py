@@ -12,12 +12,12 @@ from tests.chaos.stage import fleet, play
 from tests.flow.installation import Installation
 
 SHAPE = Shape(streams=12, publishes=24, tokens=80, seconds=8.0)
-SHORT = ("kill -9 worker", "kill -9 edge, resume at the other", "kill -9 broker")
+EDGE = "kill -9 edge, resume at the other"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module", params=["embedded", "apache"])
+@pytest.fixture(scope="module")
 def made(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
@@ -26,7 +26,11 @@ def made(
         yield made
 
 
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [("embedded", "kill -9 worker"), ("embedded", EDGE), ("apache", "kill -9 broker")],
+    indirect=["made"],
+)
 def test_nothing_accepted_is_lost_and_nothing_is_said_twice(made: Installation, name: str) -> None:
     verdict = asyncio.run(play(made, name, FAULTS[name], SHAPE, 0))
     assert not verdict.problems, "\n".join(verdict.problems[:20])
