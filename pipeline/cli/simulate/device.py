@@ -23,14 +23,14 @@ class WatchedEngine(NullEngine):
         self._over: dict[
             str, tuple[int, int]
         ] = {}  # request → highest attempt over, ms it was heard
-        self._superseded: set[str] = set()
+        self._superseded: dict[str, int] = {}
         self._after: Counter[tuple[str, int]] = Counter()  # steps since
 
     def add(self, job: Job) -> None:
         """A cancel that came before its order is repeated by its owner; what is superseded stays so."""
         self._hear()
-        if job.request_id not in self._superseded:
-            self._over.pop(job.request_id, None)
+        superseded = self._superseded.get(job.request_id, 0)
+        self._over[job.request_id] = superseded, self._clock.ms()
         super().add(job)
 
     def step(self) -> list[Emission | Failure]:
@@ -58,7 +58,8 @@ class WatchedEngine(NullEngine):
                 continue  # a poisoned one
             if isinstance(message, Wake):
                 if message.superseded:
-                    self._superseded.add(message.request_id)
+                    known = self._superseded.get(message.request_id, 0)
+                    self._superseded[message.request_id] = max(known, message.attempt)
                 before, _ = self._over.get(message.request_id, (0, 0))
                 if message.attempt > before:
                     self._over[message.request_id] = message.attempt, self._clock.ms()
