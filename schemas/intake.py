@@ -80,7 +80,7 @@ def body_hash(request: Request) -> str:
 def _object(raw: bytes, route: Route) -> dict[str, Any]:
     code = "invalid_record" if route == "record" else "invalid_json"
     packed = route == "record" and not looks_json(raw.lstrip(b" \t\r\n"))
-    form = "MessagePack" if packed else "JSON"
+    form = "MessagePack, and is no JSON as it does not begin with {" if packed else "JSON"
     try:
         body = msgspec.msgpack.decode(raw) if packed else msgspec.json.decode(raw)
     except RecursionError as error:

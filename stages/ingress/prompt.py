@@ -116,4 +116,6 @@ def _too_long(model: Model, given: int, request: Request) -> Refusal:
     )
     if asked is not None:
         message += f" and max_tokens asks for {asked}, {given + asked} together"
+        if given < model.context:
+            message += f"; ask for at most {model.context - given}"
     return Refusal("context_length_exceeded", message, param=field)
