@@ -130,8 +130,15 @@ class Stream:
 
 
 async def uncut(http: httpx.AsyncClient, edge: str, stream: Stream) -> bytes:
-    """The finished stream, read once from its beginning. Raises httpx.HTTPError."""
-    answer = await http.get(f"{edge}{stream.events}")
-    answer.raise_for_status()
-    frames, _ = split(answer.content)
-    return b"".join(frame.raw for frame in frames if frame.id)
+    """The finished stream, read once from its beginning; asked again while the edge says: not now.
+
+    Raises TimeoutError.
+    """
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                answer = await http.get(f"{edge}{stream.events}")
+                if answer.status_code == 200:
+                    frames, _ = split(answer.content)
+                    return b"".join(frame.raw for frame in frames if frame.id)
+            await asyncio.sleep(1)

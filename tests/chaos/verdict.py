@@ -110,7 +110,11 @@ async def compare(load: Load, http: httpx.AsyncClient, made: Verdict) -> None:
 
     async def one(number: int, stream: Stream) -> None:
         async with gate:
-            expected = await uncut(http, load.edge(number), stream)
+            try:
+                expected = await uncut(http, load.edge(number), stream)
+            except TimeoutError:
+                made.problems.append(f"{stream.request_id}: it cannot be read again")
+                return
         ids = [frame.id for frame in stream.frames]
         if stream.joined != expected or len(set(ids)) != len(ids):
             made.torn += 1
