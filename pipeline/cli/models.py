@@ -111,7 +111,7 @@ def _obtain(source: str, models: Path, sha256: str | None) -> Path:
 def register(
     models: Path, name: str, path: Path, source: str, sha256: str | None, plan: str
 ) -> None:
-    """Check the file and write its entry. Raises ModelFault."""
+    """Check the file, write its entry and tell a running installation. Raises ModelFault."""
     digest = sha256_of(path)
     if sha256 and digest != sha256.lower():
         raise ModelFault(f"{path} has SHA-256 {digest}, not {sha256}: fetch it again")
@@ -132,6 +132,7 @@ def register(
         f"{name}: {registry[name].context} tokens of context, SHA-256 {digest[:12]}…",
         file=sys.stderr,
     )
+    _announce({name: registry[name]})
 
 
 def _figures(path: Path) -> dict[str, Any]:
