@@ -66,3 +66,8 @@ def test_keys_come_as_a_table(tmp_path: Path) -> None:
     assert load_settings(environment={}, file=file).keys == {"abc": "tenant-a"}
     environment = {"HEADRACE_KEYS": '{"def": "tenant-b"}'}
     assert load_settings(environment=environment, file=tmp_path / "no").keys == {"def": "tenant-b"}
+
+
+def test_a_value_of_the_wrong_type_is_named_as_the_environment_names_it(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^edge\.port \(HEADRACE_EDGE_PORT\): Expected `int`"):
+        load_settings(environment={"HEADRACE_EDGE_PORT": "many"}, file=tmp_path / "none.toml")
