@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from schemas.codec import text_header
+from schemas.ids import InvalidId, birth
 
 from .log import Log, Record, TopicPartition
 from .lookup import scan
@@ -79,6 +80,15 @@ class History:
             all(each.bits[probe >> 3] >> (probe & 7) & 1 for probe in probes)
             for each in self._filters
         )
+
+
+def spoken_of_since(request_id: str, accepted: int) -> int:
+    """From when on, ms, the ledger may speak of a request: a cancel, and with it the end, may come before
+    its record does, when the edge that published it never heard of an ack."""
+    try:
+        return min(accepted, birth(request_id))
+    except InvalidId:
+        return accepted
 
 
 async def reach(

@@ -11,7 +11,7 @@ import msgspec
 from pipeline import logs, metrics
 from pipeline.dead_letter import dead_letter
 from pipeline.follow import Follow
-from pipeline.history import SKEW, reach
+from pipeline.history import SKEW, reach, spoken_of_since
 from pipeline.log import LogUnavailable, Record, TopicPartition, Writer
 from pipeline.lookup import ScanBudget, find_ledger, scan
 from pipeline.member import Member
@@ -111,8 +111,9 @@ class Outcomes:
         except Unreadable as error:
             self._bury(winner.record, str(error))
             output = unreadable_output(winner.record, winner.opened.request_id, str(error))
-        if winners.doubtful(winner, output.accepted):
-            self._ask(_Doubt(winners, winner.opened, output.accepted, (winner, output)))
+        since = spoken_of_since(output.request_id, output.accepted)
+        if winners.doubtful(winner, since):
+            self._ask(_Doubt(winners, winner.opened, since, (winner, output)))
         else:
             self._deliver(winners, winner, output)
 

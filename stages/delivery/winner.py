@@ -6,7 +6,7 @@ It begins at the oldest request whose result, `end` and account are not all acke
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipeline.history import History, id_of
+from pipeline.history import History, id_of, spoken_of_since
 from pipeline.log import Record
 from pipeline.tracker import Tracker
 from schemas.codec import Unreadable, decode, int_header, name_of, text_header
@@ -132,4 +132,4 @@ def _accepted(record: Record) -> int:
         lease: Lease = decode(record.value, Lease)
     except Unreadable:
         return 0
-    return lease.accepted if lease.ready.partition >= 0 else 0
+    return spoken_of_since(lease.request_id, lease.accepted) if lease.ready.partition >= 0 else 0

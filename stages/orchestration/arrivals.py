@@ -5,6 +5,7 @@ from functools import partial
 
 from pipeline import logs, metrics, tracing
 from pipeline.dead_letter import dead_letter
+from pipeline.history import spoken_of_since
 from pipeline.log import LogUnavailable, Record
 from pipeline.stage import DeadLetter
 from pipeline.topics import LANES
@@ -88,7 +89,9 @@ class Arrivals:
         if self.doubts.known(books, ready.request_id):
             item.complete()
             metrics.void_records.labels("ready").inc()
-        elif books.history.doubtful(ready.request_id, ready.accepted):
+        elif books.history.doubtful(
+            ready.request_id, spoken_of_since(ready.request_id, ready.accepted)
+        ):
             self.doubts.ask(item, source.lane or ready.lane, self.accept)
         else:
             self.accept(item, source.lane or ready.lane)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.history import History
+from pipeline.history import History, spoken_of_since
 from pipeline.log import Record
 from pipeline.tracker import Tracker
 from schemas.codec import Headers, Unreadable, decode, int_header, name_of, text_header
@@ -157,7 +157,7 @@ class Books:
 def accepted_of(request_id: str, message: Any) -> int:
     """When the request was accepted, ms, at the earliest that its first record allows."""
     if isinstance(message, Lease) and message.ready.partition >= 0:
-        return message.accepted
+        return spoken_of_since(request_id, message.accepted)
     try:
         return birth(request_id) - ID_SKEW
     except InvalidId:

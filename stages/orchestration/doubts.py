@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline import logs
-from pipeline.history import SKEW
+from pipeline.history import SKEW, spoken_of_since
 from pipeline.log import LogUnavailable
 from pipeline.lookup import ScanBudget, find_ledger
 
@@ -52,7 +52,8 @@ class Doubts:
             else:
                 accept(item, lane)
 
-        self._put(_Question(item.partition, request_id, item.ready.accepted, answer))
+        since = spoken_of_since(request_id, item.ready.accepted)
+        self._put(_Question(item.partition, request_id, since, answer))
 
     def end(self, ending: Ending) -> None:
         """End a request that no attempt has touched, if it has not ended."""
@@ -67,10 +68,11 @@ class Doubts:
                 self.endings.begin(ending)
 
         books = self.desk.books[partition]
-        if not books.history.doubtful(subject.request_id, subject.accepted):
+        since = spoken_of_since(subject.request_id, subject.accepted)
+        if not books.history.doubtful(subject.request_id, since):
             answer(False)
         else:
-            self._put(_Question(partition, subject.request_id, subject.accepted, answer))
+            self._put(_Question(partition, subject.request_id, since, answer))
 
     def resolve(self, case: Case, then: Callable[[Case], None]) -> None:
         """An open case whose first record may be a stray of one that has ended."""

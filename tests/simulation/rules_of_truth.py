@@ -56,14 +56,15 @@ TRUTH = (
     Mutant(
         "no look-up before a result",
         "stages/delivery/outcomes.py",
-        "if winners.doubtful(winner, output.accepted):",
+        "if winners.doubtful(winner, since):",
         "if False:",
         "unknown is not none: its request may have ended before we began",
     ),
     Mutant(
         "no look-up before a lease",
         "stages/orchestration/arrivals.py",
-        "elif books.history.doubtful(ready.request_id, ready.accepted):",
+        "elif books.history.doubtful(\n            ready.request_id, "
+        "spoken_of_since(ready.request_id, ready.accepted)\n        ):",
         "elif False:",
         "unknown is not none: a ready record that is read again may have ended",
     ),
@@ -82,6 +83,14 @@ TRUTH = (
         "            self.watch(future)\n\n        self.writer.send(record).add_done_callback(acked)\n"
         "        then()",
         "done means acked",
+    ),
+    Mutant(
+        "nothing is said before it is accepted",
+        "pipeline/history.py",
+        "return min(accepted, birth(request_id))",
+        "return accepted",
+        "a cancel may end a request before its record lands",
+        first=75,
     ),
     # what was said
     Mutant(
