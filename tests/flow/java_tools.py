@@ -21,7 +21,7 @@ def kafka_tool(name: str, bootstrap: str, *arguments: str, given: str = "") -> s
     libs = f"{Path(home) / 'libs'}/*"
     done = subprocess.run(
         ["java", "-Xmx256m", "-cp", libs, CLASSES[name], "--bootstrap-server", bootstrap, *arguments],
-        input=given, capture_output=True, text=True, timeout=120,
+        input=given, capture_output=True, text=True, errors="replace", timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout
