@@ -68,7 +68,7 @@ async def _play(world: World, clients: list[Client]) -> None:
         async with asyncio.TaskGroup() as group:
             for client in clients:
                 group.create_task(client.run(), name=f"client {client.ask.number}")
-            group.create_task(world.strike(), name="faults")
+            group.create_task(world.trouble.strike(), name="faults")
             group.create_task(_calm(world), name="calm")
         while not _all_ended(world, clients):  # noqa: ASYNC110 - virtual time costs nothing
             await asyncio.sleep(0.25)
@@ -78,7 +78,7 @@ async def _play(world: World, clients: list[Client]) -> None:
 
 async def _calm(world: World) -> None:
     await asyncio.sleep(SPAN + 1)
-    world.calm()
+    world.trouble.calm()
 
 
 def _all_ended(world: World, clients: list[Client]) -> bool:

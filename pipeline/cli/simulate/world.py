@@ -3,31 +3,27 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
 from contextvars import copy_context
 
-from msgspec import msgpack
-
-from pipeline.log import Outgoing, TopicPartition
+from pipeline.log import Outgoing
 from pipeline.member import Member, new_epoch
-from pipeline.memory import Fate, MemoryCluster
+from pipeline.memory import MemoryCluster
 from pipeline.settings import Settings
 from pipeline.simulation import VirtualClock
 from pipeline.topics import Topics
-from schemas.codec import encode, headers_of
-from schemas.ids import mint
+from schemas.codec import encode
 from schemas.models import Model
 from workers.role import run as worker
 
 from .device import watched
 from .processes import ROLES, Process, chance_of, edge
-from .scenario import LOG_FAULTS, Fault, Scenario
 from .scenario import ROLES as COUNTS
+from .scenario import Scenario
 from .store import Store
+from .trouble import Trouble
 from .witness import Witness
 
 MODEL = "null"
-FUTURE = {"requests": "request", "ready": "ready", "ledger": "output", "work": "order"}
 RESTART = 0.3  # s until the supervisor has started a process again
 NULL_RATE = 20.0  # tokens/s of a stream: 4 to 32 tokens take 0.2 to 1.6 s
 
@@ -60,7 +56,7 @@ class World:
         self.timeline: list[tuple[float, str]] = []
         self.witness = Witness(self.cluster, self.topics, self.told)
         self.cluster.committed = self.witness.committed
-        self._hits: list[tuple[float, Fault]] = []  # (until, fault) of the log
+        self.trouble = Trouble(self)
         self._skews = dict(zip(self.names(), scenario.skews, strict=True))
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -73,7 +69,7 @@ class World:
         self.writer = await self.client.writer()
         model = Model(name=MODEL, revision="0" * 64, format="null", context=4096, engine="null")
         await self.writer.send(Outgoing(self.topics.models, encode(model), MODEL.encode()))
-        self.cluster.fate = self.fate
+        self.cluster.fate = self.trouble.fate
         for name in self.names():
             self.start(name)
 
@@ -141,128 +137,6 @@ class World:
         task = self.loop.create_task(wait())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    # faults
-
-    async def strike(self) -> None:
-        """All faults of the scenario, each at its time."""
-        async with asyncio.TaskGroup() as group:
-            for fault in self.scenario.faults:
-                await asyncio.sleep(max(0.0, fault.at - self.loop.time()))
-                group.create_task(self._strike(fault))
-
-    async def _strike(self, fault: Fault) -> None:
-        self.told[fault.kind] += 1
-        self.note(f"fault: {fault.kind} {fault.target} for {fault.lasts:.2f} s")
-        if fault.kind in LOG_FAULTS:
-            await self._strike_log(fault)
-        elif fault.kind == "rebalance":
-            self.cluster.rebalance(f"hr.{fault.target}")
-        elif fault.kind == "store_lost":
-            self.store.away = True
-            await asyncio.sleep(fault.lasts)
-            self.store.away = False
-        elif fault.kind == "poison":
-            self._poison(fault.target)
-        elif fault.kind == "future":
-            self._future(fault.target)
-        else:
-            await self._strike_process(fault)
-
-    async def _strike_process(self, fault: Fault) -> None:
-        process = self.members[fault.target]
-        if process.ended or process.held:
-            return
-        if fault.kind == "kill":
-            process.kill()
-            await asyncio.sleep(min(fault.lasts, 5.0))
-            self.start(fault.target)
-        elif fault.kind == "drain":
-            process.ended = True
-            process.member.draining.set()
-            if process.task is not None:
-                await asyncio.wait({process.task}, timeout=25.0)
-            process.kill()
-            self.start(fault.target)
-        elif fault.kind == "pause":
-            process.stop()
-            await asyncio.sleep(fault.lasts)
-            process.go_on()
-        elif fault.kind in ("deaf", "cut_off"):
-            process.log.pause() if fault.kind == "deaf" else process.log.lose()
-            await asyncio.sleep(fault.lasts)
-            process.log.resume()
-        else:
-            process.log.slow(0.05)
-            await asyncio.sleep(fault.lasts)
-            process.log.slow(0.0)
-
-    async def _strike_log(self, fault: Fault) -> None:
-        if fault.kind == "unavailable":
-            topic = f"hr.{fault.target}"
-            at = TopicPartition(topic, self.chance.randrange(self.cluster.count(topic)))
-            self.cluster.set_available([at], False)
-            await asyncio.sleep(min(fault.lasts, 5.0))
-            self.cluster.set_available([at], True)
-            return
-        self._hits.append((self.loop.time() + fault.lasts, fault))
-
-    def fate(self, name: str, at: TopicPartition, batch: Sequence[Outgoing]) -> Fate:
-        """What becomes of one batch: mostly a few milliseconds."""
-        delay = self.chance.random() * 0.004
-        now = self.loop.time()
-        for until, fault in self._hits:
-            if now > until or not at.topic.endswith(fault.target) or name == "client":
-                continue
-            if self.chance.random() > fault.share:
-                continue
-            self.told[f"batches {fault.kind}"] += 1
-            if fault.kind == "lost_acks":
-                return Fate(delay=delay, acked=False)
-            if fault.kind == "lost_writes":
-                return Fate(lands=False)
-            if fault.kind == "late":  # given up, sent again, and landing after all
-                return Fate(delay=self.chance.choice([0.5, 2.0, 11.0]))
-            return Fate(delay=delay, again=self.chance.random() * 15)
-        return Fate(delay=delay)
-
-    def _poison(self, target: str) -> None:
-        """Bytes that nobody can read, or a tag of the future."""
-        topic = "hr.ready.silver" if target == "ready" else f"hr.{target}"
-        value = self.chance.choice(
-            [b"\xff\x00garbage", b"{", None, b'{"type":"future/9","request_id":"x"}', b"\x93\x01"]
-        )
-        headers = self.chance.choice([(), (("type", b"future/9"),)])
-        self.writer.send(Outgoing(topic, value, b"poison", headers=headers))
-
-    def _future(self, target: str) -> None:
-        """A version ahead of its readers: a record whose tag nobody here knows, of a request all the same.
-
-        At the doors it is a request of its own; behind them it speaks of one that runs.
-        """
-        tag, attempt = f"{FUTURE[target]}/9", 0
-        if target in ("requests", "ready"):
-            request_id = mint(self.clock.ms(), self.chance)
-        else:
-            running = sorted(self.witness.running())
-            if not running:
-                return
-            request_id, attempt = self.chance.choice(running)
-        self.doomed.add(request_id)
-        headers = headers_of(tag, request_id=request_id, attempt=attempt, lane="silver")
-        value = msgpack.encode({"type": tag, "request_id": request_id, "what": "nobody knows yet"})
-        topic = "hr.ready.silver" if target == "ready" else f"hr.{target}"
-        partition = None
-        if target == "work":
-            partition = self.chance.randrange(self.scenario.inboxes)
-        self.writer.send(Outgoing(topic, value, request_id.encode(), partition, headers))
-
-    def calm(self) -> None:
-        """Faults stop: from here on everything must drain."""
-        self._hits.clear()
-        self.store.away = False
-        for process in self.members.values():
-            process.log.slow(0.0)
 
     async def close(self) -> None:
         for process in self.members.values():
