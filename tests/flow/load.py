@@ -9,6 +9,8 @@ import httpx
 from tests.flow.installation import Installation
 from tests.flow.log_reading import decoded, records
 
+PATIENCE = 200.0  # s: Apache Kafka takes most of a minute to come back on a loaded machine
+
 
 class Underway:
     """Set once half of the streams have begun to speak: then a kill hits work."""
@@ -39,7 +41,9 @@ async def follow(
     """The native events of a request, resumed wherever the connection breaks."""
     events: list[dict[str, Any]] = []
     path, last = f"{base}/v1/requests/{request_id}/events", ""
-    for _ in range(300):
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE
+    while loop.time() < deadline:
         headers = {"Last-Event-ID": last} if last else {}
         try:
             async with http.stream("GET", path, headers=headers) as answer:
