@@ -92,8 +92,19 @@ class Witness:
                 ids = _ids(record)
                 if any(each in self._taken for each in ids):
                     del self._unread[at][offset]
-                else:
+                elif not self._held_elsewhere(at, ids):
                     yield ids[-1], offset
+
+    def _held_elsewhere(self, at: TopicPartition, ids: list[str]) -> bool:
+        """Published twice: another partition's record of the same id is the obligation."""
+        known = self.cluster.group("hr.ingress").offsets
+        named = {each for each in ids[:-1] if each.startswith("req_")}
+        return any(
+            named.intersection(_ids(record))
+            for other, records in self._unread.items()
+            for offset, record in records.items()
+            if other != at and (other not in known or offset >= known[other].offset)
+        )
 
     # what lands
 
