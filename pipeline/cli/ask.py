@@ -70,7 +70,7 @@ def _print_stream(answer: http.client.HTTPResponse) -> int:
             print(choice["delta"].get("content") or "", end="", flush=True)
             cut = cut or choice["finish_reason"] == "length"
     print(flush=True)
-    if cut:
+    if cut and sys.stderr.isatty():  # a person, not a pipe
         print("headrace: cut off here; --max-tokens gives it more", file=sys.stderr)
     return 0
 
