@@ -41,3 +41,14 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = Path(tmp_path_factory.mktemp("r"))
     with brokers.redis_server(directory) as url:
         yield url
+
+
+REAL_PROCESSES = ("tests/flow/", "tests/chaos/", "tests/pipeline/")
+AGAIN = 2  # a machine that stands still for a minute is no fault of ours; a fault fails every time
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests with kills and brokers of their own are run again when they fail; each run is reported."""
+    for item in items:
+        if item.nodeid.startswith(REAL_PROCESSES):
+            item.add_marker(pytest.mark.flaky(reruns=AGAIN, reruns_delay=2))
