@@ -100,6 +100,9 @@ def comparable(said: str) -> str:
     """Rates, ids and configs that only one has aside."""
     said = re.sub(r"TopicId: \S+\s*", "", said)  # topic ids come with Metadata 10
     said = re.sub(r"min.insync.replicas=1,?|segment.bytes=\d+,?", "", said)
+    said = re.sub(
+        r"(?<=Configs: )\S+", lambda c: ",".join(sorted(filter(None, c[0].split(",")))), said
+    )  # a set
     said = re.sub(r"DYNAMIC_BROKER_CONFIG:\S+ |STATIC_BROKER_CONFIG:\S+ ", "", said)
     said = re.sub(r"Elr: \S*\s*LastKnownElr: \S*", "", said)
     said = re.sub(r"\d+(\.\d+)? (records/sec|MB/sec|ms)[^\n]*", "", said)
