@@ -66,19 +66,7 @@ class Deliver:
         self.writer.send(record).add_done_callback(acked)
 
     def _result(self, output: Output, result: Result, trace: Headers) -> Outgoing:
-        headers = headers_of(
-            tag_of(result),
-            encoding=output.encoding,
-            request_id=output.request_id,
-            attempt=output.attempt,
-            tenant=output.tenant,
-            lane=output.lane,
-            correlation_id=output.correlation_id,
-        )
-        value = encode(result, output.encoding)
-        return Outgoing(
-            self.member.topics.results, value, output.request_id.encode(), headers=headers + trace
-        )
+        return _outgoing(self.member.topics.results, output, result, trace)
 
     def _end(self, output: Output, result: Result, trace: Headers) -> Outgoing:
         end = End(
@@ -87,19 +75,22 @@ class Deliver:
             tokens=sum(len(said.ids) for said in output.choices),
             output=result.output,
         )
-        headers = headers_of(
-            tag_of(end),
-            encoding=output.encoding,
-            request_id=output.request_id,
-            attempt=output.attempt,
-            tenant=output.tenant,
-            lane=output.lane,
-            correlation_id=output.correlation_id,
-        )
-        value = encode(end, output.encoding)
-        return Outgoing(
-            self.member.topics.tokens, value, output.request_id.encode(), headers=headers + trace
-        )
+        return _outgoing(self.member.topics.tokens, output, end, trace)
+
+
+def _outgoing(topic: str, output: Output, message: Result | End, trace: Headers) -> Outgoing:
+    """One record about an outcome, in the encoding in which its request came."""
+    headers = headers_of(
+        tag_of(message),
+        encoding=output.encoding,
+        request_id=output.request_id,
+        attempt=output.attempt,
+        tenant=output.tenant,
+        lane=output.lane,
+        correlation_id=output.correlation_id,
+    )
+    value = encode(message, output.encoding)
+    return Outgoing(topic, value, output.request_id.encode(), headers=headers + trace)
 
 
 def account(output: Output) -> None:
