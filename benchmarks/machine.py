@@ -9,19 +9,22 @@ ROOT = Path(__file__).parents[1]
 
 
 def describe() -> str:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT
-    ).stdout.strip()
-    dirty = subprocess.run(
-        ["git", "status", "--porcelain", "--untracked-files=no"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    ).stdout.strip()
-    return (
-        f"machine: {_cpu()}, {os.cpu_count()} cores · Python {platform.python_version()}"
-        f" · commit {commit or 'none'}{'+changes' if dirty else ''}"
-    )
+    return f"machine: {machine()} · commit {commit()}"
+
+
+def machine() -> str:
+    return f"{_cpu()}, {os.cpu_count()} cores · Python {platform.python_version()}"
+
+
+def commit() -> str:
+    """The short hash; `+changes` where the tree differs from it."""
+    found = _git("rev-parse", "--short", "HEAD") or "none"
+    return found + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=ROOT)
+    return done.stdout.strip()
 
 
 def model_file() -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.chaos.faults import FAULTS
 from tests.chaos.load import Shape
-from tests.chaos.report import keep, section, table
+from tests.chaos.report import keep, line, row, table
 from tests.chaos.stage import BROKERS, fleet, play
 from tests.chaos.verdict import Verdict
 from tests.flow.installation import MODEL
@@ -51,11 +51,17 @@ def shape_of(engine: str, options: argparse.Namespace) -> Shape:
     return Shape(min(8, streams), min(8, publishes), tokens=48, seconds=12.0, model=MODEL)
 
 
-def chosen(engine: str, options: argparse.Namespace) -> list[str]:
+def chosen(broker: str, engine: str, options: argparse.Namespace) -> list[str]:
     names = SHORT if options.short else WITH_MODEL if engine == "torch" else tuple(FAULTS)
     parts = [part.strip() for part in options.faults.split(",") if part.strip()]
     found = [name for name in names if not parts or any(part in name for part in parts)]
-    return sorted(found, key=lambda name: -FAULTS[name].workers)
+    found = [name for name in found if broker == "embedded" or not FAULTS[name].disk]
+    return sorted(found, key=setting)
+
+
+def setting(name: str) -> tuple[int, int]:
+    """Faults that want the same installation come one after the other."""
+    return FAULTS[name].disk, -FAULTS[name].workers
 
 
 def series(broker: str, engine: str, options: argparse.Namespace) -> list[Verdict]:
@@ -63,15 +69,15 @@ def series(broker: str, engine: str, options: argparse.Namespace) -> list[Verdic
     shape, verdicts = shape_of(engine, options), []
     seconds = 20.0 if options.short else 60 * options.minutes
     title = TITLES[broker] + (", the real model" if engine == "torch" else "")
-    for workers, names in groupby(chosen(engine, options), lambda name: FAULTS[name].workers):
+    for (disk, less), names in groupby(chosen(broker, engine, options), setting):
         with (
             tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder,
-            fleet(Path(folder), broker, shape, workers, options.count) as made,
+            fleet(Path(folder), broker, shape, -less, options.count, disk) as made,
         ):
             for name in names:
                 verdict = asyncio.run(play(made, name, FAULTS[name], shape, seconds))
                 verdicts.append(verdict)
-                print(table([verdict]).splitlines()[-1], flush=True)
+                print(line(row(verdict, shape)), flush=True)
                 for each in verdict.problems[:20]:
                     print(f"  wrong: {each}", flush=True)
                 if verdict.problems:
@@ -79,8 +85,9 @@ def series(broker: str, engine: str, options: argparse.Namespace) -> list[Verdic
                     log.write_text(made.words(400))
                     print(f"  what the processes said: {log}", flush=True)
                 if not options.no_report:
-                    keep(title, section(title, shape, verdicts))
-    print(section(title, shape, verdicts), flush=True)
+                    keep(title, verdict, shape, list(FAULTS))
+    rows = [line(row(verdict, shape)) for verdict in verdicts]
+    print(f"{title}\n\n{table(rows)}\n", flush=True)
     return verdicts
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -10,12 +11,15 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.chaos.scene import Scene
+from tests.chaos.topics import until_busy, until_in_sync
 from tests.flow.installation import ROOT
 
 ROLES = ("edge", "ingress", "orchestration", "worker", "delivery")
-REST = 4.0  # s between faults of one kind, for the pipeline to be met at work again
+FULL = 10.0  # s that a disk stays full after the first client has heard of it
+APART = 5.0  # s that a cluster is left to go on without one of its brokers
 LIMIT = 150.0  # s until everything must be ready again
 
 
@@ -25,7 +29,7 @@ async def kill(scene: Scene, member: str) -> None:
         return
     pid = await scene.hit(member, signal.SIGKILL)
     await scene.until_ready(member, pid)
-    await asyncio.sleep(REST)
+    await scene.until_at_work()
 
 
 def kill_role(role: str) -> Callable[[Scene], Awaitable[None]]:
@@ -60,7 +64,7 @@ def pause(member: str, seconds: float) -> Callable[[Scene], Awaitable[None]]:
             await asyncio.sleep(seconds)
         finally:
             os.kill(pid, signal.SIGCONT)
-        await asyncio.sleep(REST)
+        await scene.until_at_work()
 
     return fault
 
@@ -73,9 +77,10 @@ async def kill_broker(scene: Scene) -> None:
         scene.mark()
         await asyncio.to_thread(scene.cluster.kill, number)
         if scene.cluster.brokers > 1:
-            await asyncio.sleep(5)  # the others go on without it
+            await asyncio.sleep(APART)
         await asyncio.to_thread(scene.cluster.start)
-        await asyncio.sleep(3 * REST)  # until it is in the in-sync sets again
+        await asyncio.to_thread(until_in_sync, scene.fleet.kafka, LIMIT)
+        await scene.until_at_work()
 
 
 async def pause_broker(scene: Scene) -> None:
@@ -90,7 +95,7 @@ async def pause_broker(scene: Scene) -> None:
         await asyncio.sleep(20)
     finally:
         await asyncio.to_thread(resume)
-    await asyncio.sleep(REST)
+    await scene.until_at_work()
 
 
 async def rolling_restart(scene: Scene) -> None:
@@ -127,8 +132,10 @@ async def scale(scene: Scene) -> None:
     """One worker, four, one again: those that leave hand over what they cannot finish."""
     with contextlib.ExitStack() as stack:
         scene.mark()
-        more = [stack.enter_context(extra_worker(scene, f"worker-extra-{i}")) for i in (1, 2, 3)]
-        await asyncio.sleep(20)
+        names = [f"worker-extra-{i}" for i in (1, 2, 3)]
+        more = [stack.enter_context(extra_worker(scene, name)) for name in names]
+        status = scene.fleet.topic("status")
+        await asyncio.to_thread(until_busy, scene.fleet.kafka, status, set(names), LIMIT)
         scene.mark()
         for process in more:
             process.terminate()
@@ -138,11 +145,38 @@ async def scale(scene: Scene) -> None:
                 scene.problems.append(f"a worker that was told to leave ended with {code}")
 
 
+async def fill_disk(scene: Scene) -> None:
+    """No room is left for the broker until somebody makes some."""
+    filler = scene.fleet.home / "broker" / "filler"
+    refused = sum(stream.refused for stream in scene.load.streams)
+    scene.mark()
+    try:
+        await asyncio.to_thread(fill, filler)
+        await scene.until(lambda: sum(s.refused for s in scene.load.streams) > refused)
+        await asyncio.sleep(FULL)
+    finally:
+        filler.unlink()
+    await scene.until_at_work()
+
+
+def fill(path: Path) -> None:
+    """Bytes until the file system has none left."""
+    with path.open("wb", buffering=0) as file:
+        while True:
+            try:
+                file.write(bytes(1 << 16))
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                return
+
+
 @dataclass(frozen=True)
 class Fault:
     act: Callable[[Scene], Awaitable[None]]
-    hits: str = ""  # what it must have caused: attempts | resumed
+    hits: str = ""  # what it must have caused: attempts | resumed | refused
     workers: int = 2
+    disk: int = 0  # MiB of a file system of its own for the embedded broker; 0: none
 
 
 FAULTS = {
@@ -158,5 +192,6 @@ FAULTS = {
     "kill -9 store": Fault(kill_store),
     "SIGSTOP orchestration 30 s": Fault(pause("orchestration-1", 30)),
     "SIGSTOP broker 20 s": Fault(pause_broker),
+    "full disk": Fault(fill_disk, "refused", disk=128),
     "workers 1 → 4 → 1": Fault(scale, workers=1),
 }

@@ -2,24 +2,12 @@
 
 from pathlib import Path
 
-from benchmarks.machine import describe, quantile
+from benchmarks.machine import commit, machine, quantile
 from tests.chaos.load import Shape
 from tests.chaos.verdict import Verdict
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 BEGIN, END = "<!-- chaos: begin -->", "<!-- chaos: end -->"
-INTRO = """## Faults on real processes
-
-`make chaos` starts everything as `headrace up` does, puts an open-loop load on it (arrivals by the clock,
-whatever happens to those before them), and kills, pauses and restarts processes and brokers. It fails
-when an accepted request has no outcome, two distinct ones or another one than `completed`; when two answers
-to the same question differ; when a stream that a client read, cut and resumed as often as it was, differs in
-a byte from the same stream read in one piece afterwards; when a client sees an error; and when a fault met
-no work. *Silence* is the longest time that a stream in flight at a fault heard nothing: a worker that is
-killed or pauses is declared dead after 8 s. *Tokens made in vain* are those that a device wrote and nobody
-counts, over those that count; what a dead process had computed and not yet written (at most 30 ms or eight
-tokens a stream) nobody can see.
-"""
 COLUMNS = (
     "fault",
     "hits",
@@ -33,10 +21,12 @@ COLUMNS = (
     "outcomes",
     "longest silence of a stream in flight, p50 / p95 / max",
     "tokens made in vain",
+    "load, open loop",
+    "commit",
 )
 
 
-def row(verdict: Verdict) -> list[str]:
+def row(verdict: Verdict, shape: Shape) -> list[str]:
     hits = verdict.hits
     streams = [hit.streams for hit in hits] or [0]
     published = [hit.published for hit in hits] or [0]
@@ -57,33 +47,45 @@ def row(verdict: Verdict) -> list[str]:
         outcomes,
         f"{quiet} s",
         f"{vain:.2%}",
+        f"{shape.streams} + {shape.publishes} × {shape.tokens} tokens in {shape.seconds:g} s",
+        commit(),
     ]
 
 
-def table(verdicts: list[Verdict]) -> str:
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    lines += ["| " + " | ".join(row(verdict)) + " |" for verdict in verdicts]
-    return "\n".join(lines)
+def line(cells: list[str] | tuple[str, ...]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
-def section(title: str, shape: Shape, verdicts: list[Verdict]) -> str:
-    load = (
-        f"Load, open loop: {shape.streams} streams and {shape.publishes} published requests in flight, "
-        f"{shape.tokens} tokens each, {shape.seconds:g} s where nothing happens; model `{shape.model}`."
-    )
-    found = [f"- {v.fault}: {each}" for v in verdicts for each in v.problems[:5]]
-    wrong = "\n\nWrong:\n\n" + "\n".join(found) if found else ""
-    return f"### {title}\n\n{load} {describe()}.\n\n{table(verdicts)}{wrong}\n"
+def table(rows: list[str]) -> str:
+    return "\n".join([line(COLUMNS), "|" + "---|" * len(COLUMNS), *rows])
 
 
-def keep(title: str, text: str) -> None:
-    """Put one section between the marks, in the place of its predecessor."""
-    page = PAGE.read_text() if PAGE.exists() else "# Reliability\n"
-    if BEGIN not in page:
-        page = f"{page.rstrip()}\n\n{INTRO}\n{BEGIN}\n{END}\n"
+def keep(title: str, verdict: Verdict, shape: Shape, order: list[str]) -> None:
+    """Put one row into its broker's table on the page, in the place of its predecessor; `order`: the
+    faults as they are to stand."""
+    page = PAGE.read_text()
     before, _, rest = page.partition(BEGIN)
     inside, _, after = rest.partition(END)
-    sections = [f"### {each}".rstrip() for each in inside.strip().split("### ") if each.strip()]
-    kept = [each for each in sections if each.splitlines()[0] != f"### {title}"]
-    body = "\n\n".join([*kept, text.rstrip()])
+    sections = dict(part.split("\n", 1) for part in f"\n{inside}".split("\n### ")[1:])
+    sections[title] = merged(sections.get(title, ""), verdict, shape, order)
+    body = "\n\n".join(f"### {name}\n\n{text.strip()}" for name, text in sections.items())
     PAGE.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}")
+
+
+def merged(section: str, verdict: Verdict, shape: Shape, order: list[str]) -> str:
+    """A section with this fault's row, and what was wrong with it, in the place of the old ones."""
+    rows: dict[str, str] = {}
+    wrong: dict[str, list[str]] = {}
+    for each in section.splitlines():
+        if each.startswith("| ") and not each.startswith(f"| {COLUMNS[0]} |"):
+            rows[each.split(" | ")[0].removeprefix("| ")] = each
+        elif each.startswith("- "):
+            wrong.setdefault(each.removeprefix("- ").partition(": ")[0], []).append(each)
+    rows[verdict.fault] = line(row(verdict, shape))
+    wrong[verdict.fault] = [f"- {verdict.fault}: {each}" for each in verdict.problems[:5]]
+    known = [name for name in order if name in rows]
+    said = [each for name in known for each in wrong.get(name, [])]
+    parts = [f"{machine()}; model `{shape.model}`.", table([rows[name] for name in known])]
+    if said:
+        parts += ["Wrong:", "\n".join(said)]
+    return "\n\n".join(parts)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,24 @@ class Scene:
         except ProcessLookupError:  # it had just died of the one before
             self.hits.pop()
         return pid
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Raises TimeoutError."""
+        async with asyncio.timeout(READY_LIMIT):
+            while not holds():  # noqa: ASYNC110 - what clients hear has many sources
+                await asyncio.sleep(0.1)
+
+    async def until_at_work(self) -> None:
+        """Half as many streams as there should be were heard from since now. Raises TimeoutError."""
+        since, enough = time.monotonic(), self.load.shape.streams / 2
+        await self.until(
+            lambda: sum(bool(s.signs) and s.signs[-1] > since for s in self.load.streams) >= enough
+        )
+
+    async def until_served(self) -> None:
+        """A stream that was begun after this speaks. Raises TimeoutError."""
+        since = time.monotonic()
+        await self.until(lambda: any(s.frames and s.signs[0] > since for s in self.load.streams))
 
     async def until_ready(self, member: str, other_than: int | None = None) -> None:
         await asyncio.to_thread(

@@ -1,10 +1,11 @@
 """Sets up an installation, and plays one fault after the other on it."""
 
 import asyncio
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import httpx
@@ -25,15 +26,15 @@ TOPICS = {
 }
 BROKERS = {"embedded": 0, "apache": 1, "apache3": 3}
 BEGIN_LIMIT = 120.0  # s until half of the streams speak
-PROOF = 3.0  # s that the load goes on once a fault is over
 ALSO = ("edges", "ingress", "orchestration", "delivery")
 
 
 @contextmanager
 def fleet(
-    folder: Path, broker: str, shape: Shape, workers: int, count: int
+    folder: Path, broker: str, shape: Shape, workers: int, count: int, disk: int = 0
 ) -> Iterator[Installation]:
-    """`count` of each role and `workers` workers, on the kind of broker that is named."""
+    """`count` of each role and `workers` workers, on the kind of broker that is named; `disk`: MiB that
+    the embedded one has for itself."""
     environment = {
         **TOPICS,
         **{f"HEADRACE_UP_{name.upper()}": str(count) for name in ALSO},
@@ -48,7 +49,8 @@ def fleet(
     else:
         environment["HEADRACE_WORKER_SLOTS"] = "16"
     if not BROKERS[broker]:
-        with installation(folder / "home", "embedded", None, **environment) as made:
+        room = small_disk(folder / "home" / "broker", disk) if disk else nullcontext()
+        with room, installation(folder / "home", "embedded", None, **environment) as made:
             yield made
         return
     with (
@@ -56,6 +58,23 @@ def fleet(
         installation(folder / "home", "apache", cluster, **environment) as made,
     ):
         yield made
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[None]:
+    """A file system of `size` MiB there. Raises RuntimeError for who may not mount one."""
+    folder.mkdir(parents=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}m", "headrace-chaos", str(folder)],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"a small disk needs the right to mount one: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 async def play(
@@ -78,7 +97,7 @@ async def play(
                 await fault.act(scene)
                 for member in scene.members():
                     await scene.until_ready(member)
-                await asyncio.sleep(PROOF)
+                await scene.until_served()
             except (TimeoutError, RuntimeError, OSError) as error:
                 scene.problems.append(f"{type(error).__name__}: {error}"[:400])
             load.stop()

@@ -1,6 +1,7 @@
 """What the log says, read by an outsider: results as they come, and everything since a mark."""
 
 import asyncio
+import contextlib
 import hashlib
 import threading
 import time
@@ -71,6 +72,44 @@ def since(bootstrap: str, topic: str, marks: Marks) -> Iterator[Message]:
                 yield message
             if offset + 1 >= until[partition]:
                 unread.discard(partition)
+    finally:
+        consumer.close()
+
+
+def until_in_sync(bootstrap: str, limit: float) -> None:
+    """Every replica of every partition follows its leader again. Raises TimeoutError."""
+    client = reader(bootstrap)
+    deadline = time.monotonic() + limit
+    try:
+        while True:
+            with contextlib.suppress(KafkaException):
+                topics = client.list_topics(timeout=10).topics.values()
+                found = [p for topic in topics for p in topic.partitions.values()]
+                if all(len(p.isrs) == len(p.replicas) for p in found):
+                    return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the replicas are not in sync after {limit:.0f} s")
+            time.sleep(0.2)
+    finally:
+        client.close()
+
+
+def until_busy(bootstrap: str, topic: str, members: set[str], limit: float) -> None:
+    """Each of these workers has said in its status that it runs something. Raises TimeoutError."""
+    consumer = reader(bootstrap)
+    deadline = time.monotonic() + limit
+    idle = set(members)
+    try:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        while idle:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{', '.join(sorted(idle))}: no work within {limit:.0f} s")
+            message = consumer.poll(0.2)
+            if message is None or message.error() is not None or message.value() is None:
+                continue
+            status = decoded(message)
+            if (status.get("worker") or {}).get("running"):
+                idle.discard(status["member"])
     finally:
         consumer.close()
 
