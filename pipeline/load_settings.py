@@ -13,12 +13,18 @@ from typing import Any
 
 import msgspec
 
+from .check_settings import PREFIX, conflicts, explain
 from .settings import Section, Settings
 
-PREFIX = "HEADRACE_"
 FILE = "headrace.toml"
 # read elsewhere, and not settings of the installation
-OTHERS = {"HEADRACE_SUPERVISED", "HEADRACE_NULL_RATE", "HEADRACE_NULL_VARY", "HEADRACE_CACHE"}
+OTHERS = {
+    "HEADRACE_SUPERVISED",
+    "HEADRACE_NULL_RATE",
+    "HEADRACE_NULL_VARY",
+    "HEADRACE_CONFIG",
+    "HEADRACE_API_KEY",
+}
 
 
 class SettingsError(Exception):
@@ -39,16 +45,12 @@ def load_settings(
     _merge(values, _from_environment(environment), "the environment")
     _merge(values, _from_flags(flags or {}), "the command line")
     try:
-        return msgspec.convert(values, Settings, strict=False)
+        loaded = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise SettingsError(_where(str(error))) from error
-
-
-def _where(fault: str) -> str:
-    """msgspec's words, with its path `$.edge.port` as a person would write it."""
-    what, _, path = fault.partition(" - at `$.")
-    name = path.rstrip("`").partition("[")[0]
-    return f"{name} ({PREFIX}{name.replace('.', '_').upper()}): {what}" if name else fault
+        raise SettingsError(explain(error, values)) from error
+    if wrong := conflicts(loaded):
+        raise SettingsError("\n".join(wrong))
+    return loaded
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -78,11 +80,16 @@ def _names() -> Iterator[tuple[str, ...]]:
             yield (name,)
 
 
+def variables() -> dict[str, tuple[str, ...]]:
+    """Every variable of the environment, and the setting that it names."""
+    return {PREFIX + "_".join(name).upper(): name for name in _names()}
+
+
 def _from_environment(environment: Mapping[str, str]) -> dict[tuple[str, ...], Any]:
-    known = {PREFIX + "_".join(name).upper(): name for name in _names()}
+    known = variables()
     found: dict[tuple[str, ...], Any] = {}
     for variable, text in environment.items():
-        if not variable.startswith(PREFIX) or variable in OTHERS or variable == "HEADRACE_CONFIG":
+        if not variable.startswith(PREFIX) or variable in OTHERS:
             continue
         if variable not in known:
             raise SettingsError(f"{variable} is no setting{_nearest(variable, list(known))}")

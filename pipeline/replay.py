@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from schemas.codec import decode
 
-from .log import Clock, Log, Outgoing, Record, TopicPartition, Writer
+from .log import Clock, Log, Outgoing, Placed, Record, TopicPartition, Writer
 from .lookup import scan
 from .stage import Context, Emit, Stage
 
@@ -120,11 +120,12 @@ def into_topic(
     *,
     keep_partition: bool = True,
     change: Callable[[Outgoing], Outgoing | None] | None = None,
+    sent: Callable[["asyncio.Future[Placed]"], None] | None = None,
 ) -> Player:
     """Write each record again, byte for byte, with the time of now; `change` may alter or drop it.
 
-    Flush the writer afterwards. A request whose id is more than five minutes old is refused at the door:
-    let `change` take the id away.
+    Flush the writer afterwards; `sent` is called with each record's future once it is done. A request
+    whose id is more than five minutes old is refused at the door: let `change` take the id away.
     """
 
     async def player(each: Record) -> None:
@@ -136,7 +137,9 @@ def into_topic(
             outgoing = change(outgoing)
         if outgoing is not None:
             await writer.room()
-            writer.send(outgoing)
+            placed = writer.send(outgoing)
+            if sent is not None:
+                placed.add_done_callback(sent)
 
     return player
 

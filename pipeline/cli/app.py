@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from . import look_commands, model_commands
+from . import look_commands, model_commands, replay_commands
 from .options import Json, fail, settings
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.add_typer(model_commands.app, name="models")
 app.add_typer(look_commands.app)
 app.add_typer(look_commands.dlq, name="dlq")
+app.add_typer(replay_commands.app, name="replay")
 
 
 @app.command()

@@ -16,11 +16,12 @@ from .say import error
 from .serve import topics_of
 
 
-def with_log(work: Callable[[Log, Topics], Awaitable[int]]) -> int:
-    """Run `work` on the running installation's broker, or on the configured address."""
-    loaded = settings()
+def with_log(work: Callable[[Log, Topics], Awaitable[int]], kafka: str | None = None) -> int:
+    """Run `work` at the address given, else on the running installation's broker, else where the
+    settings say."""
+    loaded = settings(**{"kafka.bootstrap": kafka})
     state = Home(Path(loaded.home)).read_state()
-    if state is not None and state["kafka"]:
+    if kafka is None and state is not None and state["kafka"]:
         loaded = settings(**{"kafka.bootstrap": state["kafka"]})
 
     async def connected() -> int:

@@ -9,6 +9,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from pipeline.replay import from_line
+from schemas.codec import decode
+from schemas.result import Result
 from tests.flow.installation import ROOT, Installation
 from tests.flow.log_reading import header, publish, records
 from tests.flow.streams import get, post
@@ -121,6 +124,29 @@ def test_a_dead_letter_is_listed_shown_and_sent_back(fleet: Installation) -> Non
         assert fleet.call("dlq", "show", wrong).returncode == code
 
 
+def test_what_was_asked_is_recorded_and_asked_again(fleet: Installation, tmp_path: Path) -> None:
+    mine, file = uuid.uuid4().hex, str(tmp_path / "recorded")
+    body = {"model": "null", "prompt": "Go on", "max_tokens": 5, "seed": 7}
+    status, headers, _ = post(fleet.url(), "/v1/completions", body, {"X-Request-ID": mine})
+    assert status == 200
+    chosen = ("--header", f"correlation-id={mine}")
+
+    def answers() -> list[Any]:
+        done = said(fleet, "replay", "record", "results", "--since", "10m", *chosen)
+        return [from_line(line) for line in done.splitlines()]
+
+    said(fleet, "replay", "record", "requests", "--out", file, *chosen)
+    # the same record again is the same request: dropped. Asked anew it is another one
+    assert fleet.call("replay", "play", file).returncode == 0
+    assert fleet.call("replay", "play", "--as-new", file).returncode == 0
+    first, second = until(lambda: answers() if len(answers()) > 1 else None)
+    assert first.key.decode() == headers["headrace-request-id"] != second.key.decode()
+    told = [decode(each.value, Result).choices[0].text for each in (first, second)]
+    assert told[0] == told[1]  # it had a seed
+    nowhere = fleet.call("replay", "play", "--into", "nowhere", file)
+    assert nowhere.returncode == 2 and "nowhere" in nowhere.stderr
+
+
 def test_logs_say_who_speaks(fleet: Installation) -> None:
     fleet.until_ready("delivery-1", other_than=fleet.kill("delivery-1"))
     assert "delivery-1: --- delivery-1 exited with -9" in said(fleet, "logs", "delivery")
@@ -191,7 +217,7 @@ def test_help_names_every_command_and_an_unknown_one_is_a_usage_error(tmp_path: 
     shown = nothing.call("--help").stdout
     for command in (
         *("up", "down", "status", "serve", "run", "models", "topics", "tail"),
-        *("dlq", "logs", "contracts", "doctor", "simulate"),
+        *("dlq", "logs", "contracts", "doctor", "simulate", "replay"),
     ):
         assert command in shown
     assert nothing.call("frobnicate").returncode == 2
