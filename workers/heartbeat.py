@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline import logs, metrics
 from pipeline.member import Member
-from pipeline.members import Members
+from pipeline.members import Members, Seen
 from pipeline.presence import Presence
 from schemas.codec import tag_of
 from schemas.models import Model
@@ -69,7 +69,7 @@ class Heartbeat:
 
     def bind(self, runs: Runs, presence: Presence) -> None:
         self._runs, self._presence = runs, presence
-        self._members.subscribe(lambda seen: self.changed())
+        self._members.subscribe(self._heard)
 
     def took(self, order: Order) -> None:
         """Remember what its prompt leaves in the prefix cache."""
@@ -80,13 +80,19 @@ class Heartbeat:
             if len(self._prefixes) > PREFIXES:
                 del self._prefixes[next(iter(self._prefixes))]
 
+    def _heard(self, seen: Seen) -> None:
+        if seen.status.role == "orchestration":
+            self.changed()
+
     def changed(self) -> None:
         """A run has left, or an orchestrator came: tell soon if it frees much or anybody waits."""
+        if self._timer is not None:
+            return
         epochs, free = self._orchestrators(), self._free()
         wanted = self.credits.wanted(epochs, free)
         starved = any(self.credits.outstanding(epoch) == 0 for epoch in epochs)
         enough = max(1, self._slots // 8)
-        if wanted and (starved or wanted >= enough) and self._timer is None:
+        if wanted and (starved or wanted >= enough):
             loop = asyncio.get_running_loop()
             at = max(loop.time(), self._announced + ANNOUNCE_EVERY)
             self._timer = loop.call_at(at, self._announce)

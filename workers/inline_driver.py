@@ -52,8 +52,6 @@ class InlineDriver(Crank):
             self._died(error)
 
     async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        timer = self._loop.call_later(seconds, self._wake.set)
+        await self._wake.wait()
+        timer.cancel()

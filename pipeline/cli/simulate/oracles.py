@@ -40,15 +40,6 @@ def results(world: World) -> dict[str, list[Result]]:
     return found
 
 
-def leased(world: World) -> set[str]:
-    """Every request of which the ledger or a lane knows."""
-    found = set(_ready(world))
-    for record in records(world, world.topics.ledger):
-        if header(record.headers, "type") in (b"lease/1", b"output/1") and record.key:
-            found.add(record.key.decode())
-    return found
-
-
 def check(world: World, clients: list[Client]) -> None:
     """Raises Violated with all that is wrong."""
     faults = list(_violations(world, clients))

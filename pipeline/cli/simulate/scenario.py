@@ -4,8 +4,9 @@ import random
 from dataclasses import dataclass, replace
 
 ROLES = {"edge": 2, "ingress": 2, "orchestration": 2, "worker": 3, "delivery": 2}
+RATES = (20.0, 60.0, 150.0)  # tokens/s: chunks of one token, of two, of five
 LANES = ("priority", "default", "flex")
-SPAN = 20.0  # s of virtual time in which requests come and faults strike
+SPAN = 12.0  # s of virtual time in which requests come and faults strike
 PROCESS_FAULTS = ("kill", "pause", "deaf", "cut_off", "drain", "slow")
 LOG_FAULTS = ("lost_acks", "lost_writes", "late", "repeated", "unavailable")
 OTHER_FAULTS = ("rebalance", "store_lost", "poison", "future")
@@ -49,6 +50,7 @@ class Scenario:
     vary: bool  # tokens depend on the attempt, or mixed streams would be invisible
     static: bool = True  # a restart keeps its partitions; else it moves them
     session: float = 45.0  # s of silence after which a group gives a member's partitions away
+    rate: float = 20.0  # tokens/s of a stream: the faster, the more tokens a chunk carries
     inboxes: int = 4  # partitions of hr.work: with fewer than workers, some share one
 
     def without(self, asks: set[int] = frozenset(), faults: set[int] = frozenset()) -> "Scenario":  # type: ignore[assignment]
@@ -71,6 +73,7 @@ def make_scenario(seed: int, *, asks: int = 40, faults: int = 20) -> Scenario:
         static=chance.random() < 0.5,
         session=chance.choice([6.0, 10.0, 45.0]),
         inboxes=chance.choice([1, 2, 4]),
+        rate=chance.choice(RATES),
     )
 
 
@@ -83,7 +86,7 @@ def _ask(chance: random.Random, number: int) -> Ask:
         number=number,
         at=chance.uniform(0, SPAN * 0.8),
         way=way,
-        tokens=chance.randint(4, 32),
+        tokens=min(chance.randint(4, 32), chance.randint(4, 32)),  # short ones more often
         tier=chance.choice(LANES),
         edge=chance.randint(1, 2),
         cut_after=cut,

@@ -7,11 +7,13 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 
+from msgspec import msgpack
+
 from pipeline.log import TopicPartition
 from pipeline.simulation import run_virtual
 
 from .clients import Client
-from .oracles import check, leased, results
+from .oracles import check, results
 from .scenario import SPAN, Scenario
 from .world import World
 
@@ -83,9 +85,9 @@ async def _calm(world: World) -> None:
 
 def _all_ended(world: World, clients: list[Client]) -> bool:
     """Everything that was accepted has ended: of clients that know it, and of those that do not."""
-    ended = results(world)
+    world.witness.look()
     known = {client.request_id for client in clients if client.accepted}
-    return known | leased(world) <= ended.keys()
+    return known | world.witness.taken <= world.witness.outcomes.keys()
 
 
 def _stuck(world: World, clients: list[Client]) -> str:
@@ -116,5 +118,5 @@ def _digest(world: World) -> str:
     for at in sorted(world.cluster.partitions):
         partition = world.cluster.partition(TopicPartition(*at))
         for record in partition.read(partition.start, 1 << 30):
-            made.update(repr(record).encode())
+            made.update(msgpack.encode(record))
     return made.hexdigest()[:16]

@@ -38,7 +38,7 @@ class Witness:
         self._open: Owed = defaultdict(dict)
         self._unleased: Owed = defaultdict(dict)
         self._unread: dict[TopicPartition, dict[int, Record]] = defaultdict(dict)
-        self._taken: set[str] = set()  # requests that ingress passed on or ended
+        self.taken: set[str] = set()  # requests that ingress passed on or ended
         self._readers: dict[str, Callable[[Record], None]] = {
             topics.requests: self._request,
             topics.ledger: self._ledger,
@@ -90,7 +90,7 @@ class Witness:
         elif group == "hr.ingress":
             for offset, record in list(self._unread[at].items()):
                 ids = _ids(record)
-                if any(each in self._taken for each in ids):
+                if any(each in self.taken for each in ids):
                     del self._unread[at][offset]
                 elif not self._held_elsewhere(at, ids):
                     yield ids[-1], offset
@@ -115,7 +115,7 @@ class Witness:
         request_id = _key(record)
         if name_of(text_header(record.headers, "type") or "") != "ready":
             return
-        self._taken.add(request_id)
+        self.taken.add(request_id)
         fold = self.folds.get(request_id)
         if fold is None or (fold.n == 0 and not fold.ended):
             self._unleased[record.at].setdefault(request_id, record.offset)
@@ -133,7 +133,7 @@ class Witness:
         at = record.at
         self._open[at].setdefault(request_id, record.offset)
         if kind in ("lease", "output"):
-            self._taken.add(request_id)
+            self.taken.add(request_id)
             self._undelivered[at].setdefault(request_id, record.offset)
             for waiting in self._unleased.values():
                 waiting.pop(request_id, None)

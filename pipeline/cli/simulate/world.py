@@ -25,7 +25,6 @@ from .witness import Witness
 
 MODEL = "null"
 RESTART = 0.3  # s until the supervisor has started a process again
-NULL_RATE = 20.0  # tokens/s of a stream: 4 to 32 tokens take 0.2 to 1.6 s
 
 
 class World:
@@ -112,7 +111,7 @@ class World:
         settings = Settings(model=MODEL)
         settings.kafka.static_members = self.scenario.static
         settings.worker.engine = "null"
-        settings.worker.null_rate = NULL_RATE
+        settings.worker.null_rate = self.scenario.rate
         settings.worker.null_vary = "attempt" if self.scenario.vary else ""
         settings.worker.slots = 16
         return settings
