@@ -8,6 +8,8 @@ import logging
 import sys
 from pathlib import Path
 
+import uvloop
+
 # kio registers test strategies when hypothesis is there: 0.2 s and 20 MB of no use to a broker
 sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
@@ -26,16 +28,17 @@ def main() -> int:
         print(arguments.advertise or f"{arguments.host}:{port}", flush=True)
 
     try:
-        asyncio.run(
-            serve(
-                arguments.dir,
-                arguments.host,
-                arguments.port,
-                advertise=arguments.advertise,
-                fsync=arguments.fsync,
-                ready=ready,
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(
+                serve(
+                    arguments.dir,
+                    arguments.host,
+                    arguments.port,
+                    advertise=arguments.advertise,
+                    fsync=arguments.fsync,
+                    ready=ready,
+                )
             )
-        )
     except StartError as error:
         print(f"headrace broker: {error}", file=sys.stderr)
         return _TEMPORARY_FAILURE

@@ -13,7 +13,8 @@ from pipeline.embedded.broker import Broker, Call
 from pipeline.embedded.errors import Refused
 from pipeline.embedded.guard import Malformed
 from pipeline.embedded.handlers import HANDLERS
-from pipeline.embedded.protocol import Request, decode, encode
+from pipeline.embedded.protocol import Request
+from pipeline.embedded.repeats import Repeats
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class Connection(asyncio.Protocol):
         self._connections = connections
         self._received = bytearray()
         self._frames: collections.deque[bytes] = collections.deque()
+        self._repeats = Repeats()
         self._wake: asyncio.Future[None] | None = None
         self._writable = asyncio.Event()
         self._host = ""
@@ -94,7 +96,7 @@ class Connection(asyncio.Protocol):
                     self._wake = self._loop.create_future()
                     await self._wake
                 self.used = self._loop.time()
-                await self._answer(decode(self._frames[0]))
+                await self._answer(self._repeats.decode(self._frames[0]))
                 self._frames.popleft()
         except (Malformed, Refused) as error:
             log.warning("%s: %s: closed", self._host, error)
@@ -110,7 +112,7 @@ class Connection(asyncio.Protocol):
             return
         # an unknown ApiVersions version is answered in version 0, which everybody reads
         version = request.version if request.body is not None else 0
-        self._transport.write(encode(request, version, answer))
+        self._transport.write(self._repeats.encode(request, version, answer))
         await self._writable.wait()
 
     def close(self) -> None:

@@ -59,9 +59,10 @@ class Wire:
     async def call(self, name: str, version: int, /, **fields: Any) -> Any:
         """Ask and wait for the answer, as kio's dataclass. Times in `fields` are timedeltas."""
         response = entity_of(name, version, "Response")
-        await self.send(name, version, **fields)
+        correlation = await self.send(name, version, **fields)
         frame = await self.receive()
         start = 4
+        assert struct.unpack_from(">i", frame) == (correlation,), "the answer to another call"
         if response.__header_schema__.__flexible__:
             _, size = entity_reader(response.__header_schema__)(frame, 0)
             start = size
@@ -69,19 +70,20 @@ class Wire:
         assert start + end == len(frame), "bytes left after the answer"
         return answer
 
-    async def send(self, name: str, version: int, /, **fields: Any) -> None:
-        """Ask and do not wait."""
+    async def send(self, name: str, version: int, /, **fields: Any) -> int:
+        """Ask and do not wait; the correlation id."""
         request = entity_of(name, version, "Request")
         header = request.__header_schema__(
             request_api_key=KEYS[name],
             request_api_version=version,
-            correlation_id=next(self._correlations),
+            correlation_id=(correlation := next(self._correlations)),
             client_id="wire",
         )
         buffer = io.BytesIO()
         entity_writer(type(header))(buffer, header)
         entity_writer(request)(buffer, filler(request)(fields))
         await self.send_frame(buffer.getvalue())
+        return correlation
 
     async def send_frame(self, frame: bytes) -> None:
         await self.send_bytes(struct.pack(">i", len(frame)) + frame)
