@@ -17,7 +17,7 @@ from .check_settings import PREFIX, conflicts, explain
 from .settings import Section, Settings
 
 FILE = "headrace.toml"
-# read elsewhere, and not settings of the installation
+# read elsewhere, or by other names
 OTHERS = {
     "HEADRACE_SUPERVISED",
     "HEADRACE_NULL_RATE",
@@ -38,11 +38,7 @@ def load_settings(
     file: Path | None = None,
 ) -> Settings:
     """All settings. `flags` are dotted names (`edge.port`) to values. Raises SettingsError."""
-    environment = os.environ if environment is None else environment
-    path = file or Path(environment.get("HEADRACE_CONFIG", FILE))
-    values = _read_file(path)
-    _check_names(values, str(path))
-    _merge(values, _from_environment(environment), "the environment")
+    values = _gather(os.environ if environment is None else environment, file)
     _merge(values, _from_flags(flags or {}), "the command line")
     try:
         loaded = msgspec.convert(values, Settings, strict=False)
@@ -51,6 +47,25 @@ def load_settings(
     if wrong := conflicts(loaded):
         raise SettingsError("\n".join(wrong))
     return loaded
+
+
+def configured(
+    name: str, *, environment: Mapping[str, str] | None = None, file: Path | None = None
+) -> bool:
+    """Whether anybody said so: the default of `kafka.bootstrap`, for one, is no wish. Raises
+    SettingsError."""
+    section, _, key = name.partition(".")
+    said = _gather(os.environ if environment is None else environment, file).get(section)
+    return said is not None and (not key or key in said)
+
+
+def _gather(environment: Mapping[str, str], file: Path | None) -> dict[str, Any]:
+    """What the file and the environment say."""
+    path = file or Path(environment.get("HEADRACE_CONFIG", FILE))
+    values = _read_file(path)
+    _check_names(values, str(path))
+    _merge(values, _from_environment(environment), "the environment")
+    return values
 
 
 def _read_file(path: Path) -> dict[str, Any]:

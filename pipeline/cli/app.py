@@ -129,13 +129,18 @@ def run(
     max_tokens: Annotated[int, typer.Option(help="Where it stops at the latest.")] = 512,
     temperature: Annotated[float | None, typer.Option()] = None,
     seed: Annotated[int | None, typer.Option()] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="HEADRACE_API_KEY", help="Where [keys] are configured: one of them."),
+    ] = None,
 ) -> None:
     """Ask one question and stream the answer; Ctrl-C cancels it."""
     from .ask import ask
 
     text = sys.stdin.read() if prompt == "-" else prompt
     options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
-    raise typer.Exit(ask(text, model, {k: v for k, v in options.items() if v is not None}))
+    given = {name: value for name, value in options.items() if value is not None}
+    raise typer.Exit(ask(text, model, given, api_key))
 
 
 def main() -> None:

@@ -13,8 +13,11 @@ from .options import NOT_RUNNING, settings
 from .say import error
 
 
-def ask(prompt: str, model: str | None, options: dict[str, Any]) -> int:
+def ask(prompt: str, model: str | None, options: dict[str, Any], api_key: str | None) -> int:
     """Streams the answer to stdout. Ctrl-C cancels the request and leaves with 130."""
+    headers = {"Content-Type": "application/json"}
+    if api_key:
+        headers["Authorization"] = f"Bearer {api_key}"
     loaded = settings()
     state = Home(Path(loaded.home)).read_state()
     edges = [
@@ -24,36 +27,46 @@ def ask(prompt: str, model: str | None, options: dict[str, Any]) -> int:
     ]
     if not edges:
         return error("nothing is running here: headrace up", NOT_RUNNING)
+    edges.sort(key=lambda role: role["state"] != "ready")
     host = urlsplit(edges[0]["http"]).netloc
     connection = http.client.HTTPConnection(
         host, timeout=660
     )  # the longest queue target and a minute
     request_id = ""
     try:
-        model = model or _only_model(connection)
+        model = model or _first_model(connection, headers)
         body = {"model": model, "messages": [{"role": "user", "content": prompt}], "stream": True}
-        connection.request(
-            "POST", "/v1/chat/completions", json.dumps({**body, **options}),
-            {"Content-Type": "application/json"},
-        )  # fmt: skip
+        connection.request("POST", "/v1/chat/completions", json.dumps({**body, **options}), headers)
         answer = connection.getresponse()
         request_id = answer.getheader("Headrace-Request-Id") or ""
         if answer.status != 200:
-            return error(_words(answer.read()))
+            return error(_words(answer))
         return _print_stream(answer)
     except KeyboardInterrupt:
-        _cancel(host, request_id)
+        _cancel(host, request_id, headers)
         return 130
+    except Refused as refused:
+        return error(str(refused))
     except (OSError, http.client.HTTPException) as fault:
         return error(f"the edge at {host} went away: {fault}")
     finally:
         connection.close()
 
 
-def _only_model(connection: http.client.HTTPConnection) -> str:
-    connection.request("GET", "/v1/models")
-    listed = json.loads(connection.getresponse().read())["data"]
-    return str(listed[0]["id"]) if listed else ""
+class Refused(Exception):
+    """The edge will not; says why."""
+
+
+def _first_model(connection: http.client.HTTPConnection, headers: dict[str, str]) -> str:
+    """Raises Refused."""
+    connection.request("GET", "/v1/models", headers=headers)
+    answer = connection.getresponse()
+    if answer.status != 200:
+        raise Refused(_words(answer))
+    listed = json.loads(answer.read())["data"]
+    if not listed:
+        raise Refused("no model is registered: headrace models pull smollm2-135m")
+    return str(listed[0]["id"])
 
 
 def _print_stream(answer: http.client.HTTPResponse) -> int:
@@ -75,19 +88,21 @@ def _print_stream(answer: http.client.HTTPResponse) -> int:
     return 0
 
 
-def _words(body: bytes) -> str:
+def _words(answer: http.client.HTTPResponse) -> str:
+    body = answer.read()
     try:
-        return str(json.loads(body)["error"]["message"])
+        said = str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        return body.decode(errors="replace")[:500]
+        said = body.decode(errors="replace")[:500]
+    return f"{said} (--api-key, or HEADRACE_API_KEY)" if answer.status == 401 else said
 
 
-def _cancel(host: str, request_id: str) -> None:
+def _cancel(host: str, request_id: str, headers: dict[str, str]) -> None:
     if not request_id:
         return
     try:
         connection = http.client.HTTPConnection(host, timeout=5)
-        connection.request("DELETE", f"/v1/requests/{request_id}")
+        connection.request("DELETE", f"/v1/requests/{request_id}", headers=headers)
         connection.getresponse().read()
     except (OSError, http.client.HTTPException):
         print("headrace: could not cancel; the edge will, after its grace", file=sys.stderr)

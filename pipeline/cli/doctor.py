@@ -4,13 +4,13 @@ import asyncio
 import importlib.metadata
 import platform
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.load_settings import configured
 from pipeline.supervisor.home import Home
-from pipeline.supervisor.plan import store_command
+from pipeline.supervisor.plan import store_command, why_taken
 
 from .options import settings
 
@@ -122,7 +122,7 @@ async def _broker(loaded: Any, state: dict[str, Any] | None) -> list[Finding]:
 
     embedded = state is not None and any(role["role"] == "broker" for role in state["roles"])
     address = state["kafka"] if state is not None else loaded.kafka.bootstrap
-    if state is None and address == type(loaded.kafka)().bootstrap:
+    if state is None and not configured("kafka.bootstrap"):
         return [Finding("ok", "nothing runs here yet: `headrace up` starts an embedded broker")]
     target = settings(**{"kafka.bootstrap": address})
     try:
@@ -170,15 +170,12 @@ def _ports(loaded: Any) -> Iterator[Finding]:
         (loaded.edge.port, "--http"),
         (loaded.up.broker_port, "HEADRACE_UP_BROKER_PORT"),
     ):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((loaded.host, port))
-            except OSError as fault:
-                advice = f"choose another with {flag}"
-                yield Finding("bad", f"port {port} on {loaded.host}: {fault.strerror}", advice)
-                continue
-        yield Finding("ok", f"port {port} is free")
+        if (why := why_taken(loaded.host, port)) is not None:
+            yield Finding(
+                "bad", f"port {port} on {loaded.host} {why}", f"choose another with {flag}"
+            )
+        else:
+            yield Finding("ok", f"port {port} is free")
 
 
 def show_operators() -> int:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.load_settings import SettingsError, load_settings
+from pipeline.load_settings import SettingsError, configured, load_settings
 from pipeline.settings import Settings
 
 NOT_RUNNING = 3
@@ -23,3 +23,8 @@ def settings(**flags: Any) -> Settings:
         return load_settings({key: value for key, value in flags.items() if value is not None})
     except SettingsError as error:
         raise fail(str(error), 2) from error
+
+
+def chosen(flag: Any, name: str) -> bool:
+    """Whether a flag, the environment or the file says something of the setting `name`."""
+    return flag is not None or configured(name)

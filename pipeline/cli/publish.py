@@ -1,12 +1,12 @@
 """What must be in the log before a role starts: the topics, and this installation's models."""
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline.clock import WallClock
+from pipeline.load_settings import configured
 from pipeline.log import Log, LogError, Outgoing
 from pipeline.supervisor.home import Home
 from pipeline.supervisor.plan import Plan
@@ -39,7 +39,7 @@ def running_broker() -> str | None:
     state = Home(Path(loaded.home)).read_state()
     if state is not None and state["kafka"]:
         return str(state["kafka"])
-    return loaded.kafka.bootstrap if "HEADRACE_KAFKA_BOOTSTRAP" in os.environ else None
+    return loaded.kafka.bootstrap if configured("kafka.bootstrap") else None
 
 
 async def publish(bootstrap: str, registry: Mapping[str, Model | None]) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from pipeline.supervisor.supervisor import StartError, Supervisor
 
 from .live import show_until
 from .options import NO_PLACE, NOT_RUNNING, settings
+from .planning import differences, make_plan
 from .publish import prepare
 from .say import error
 
@@ -34,6 +34,8 @@ def start(flags: dict[str, Any], *, detach: bool) -> int:
     home = _home()
     running = home.read_state()
     if running is not None and detach:
+        if wrong := differences(flags, running.get("said", {})):
+            return error(wrong)
         return _wait_ready(home, None)
     try:
         home.prepare()
@@ -43,73 +45,6 @@ def start(flags: dict[str, Any], *, detach: bool) -> int:
     if isinstance(plan, str):
         return error(plan)
     return _detached(home, flags) if detach else _foreground(plan)
-
-
-def make_plan(home: Home, flags: dict[str, Any]) -> Plan | str:
-    """The plan, or what is missing for it in words."""
-    from .fetch import ModelFault
-    from .models import read_registry
-
-    loaded = settings(
-        **{
-            "worker.engine": flags.get("engine"),
-            "model": flags.get("model"),
-            "host": flags.get("host"),
-        }
-    )
-    engine = loaded.worker.engine
-    if engine not in ("torch", "null"):
-        return f"--engine is torch or null, not {engine!r}"
-    model = loaded.model
-    if engine == "torch":
-        if find_spec("torch") is None:
-            return "torch is not installed: pip install 'torch~=2.13.0' (the CPU build: see the README)"
-        try:
-            registry = read_registry(home.models)
-        except ModelFault as fault:
-            return str(fault)
-        if not registry:
-            return f"no model in {home.models}: fetch one with `headrace models pull smollm2-135m`"
-        model = model or next(iter(registry))
-        if model not in registry:
-            known = ", ".join(registry)
-            return f"--model {model!r} is not registered in {home.models}: there are {known}"
-        file = home.models / registry[model].file
-        if not file.is_file():
-            return f"{file} is gone: fetch it again with `headrace models pull {model}`"
-    host = loaded.host
-    if host not in ("127.0.0.1", "localhost", "::1") and not loaded.keys:
-        print(
-            f"headrace: warning: {host} is reachable from outside and no [keys] are configured: "
-            "everybody who reaches it is tenant `default`",
-            file=sys.stderr,
-        )
-    counts = loaded.up
-    port = flags.get("http")
-    return Plan(
-        home=home,
-        host=host,
-        http=loaded.edge.port if port is None else port,
-        kafka=flags.get("kafka"),
-        broker_port=counts.broker_port,
-        fsync=counts.fsync,
-        advertise=flags.get("advertise"),
-        store=flags.get("store") if flags.get("store") is not None else (loaded.store.url or None),
-        counts={
-            "edge": flags.get("edges") or counts.edges,
-            "worker": counts.workers if flags.get("workers") is None else flags["workers"],
-            "ingress": counts.ingress,
-            "orchestration": counts.orchestration,
-            "delivery": counts.delivery,
-        },
-        environment={
-            "HEADRACE_HOST": host,
-            "HEADRACE_EDGE_HOST": host,
-            "HEADRACE_MODEL": model or "null",
-            "HEADRACE_WORKER_ENGINE": engine,
-            "HEADRACE_KAFKA_STATIC_MEMBERS": "true",
-        },
-    )
 
 
 def _foreground(plan: Plan) -> int:
@@ -230,6 +165,8 @@ def show(*, as_json: bool) -> int:
     if as_json:
         kept = ("role", "id", "pid", "state", "http", "metrics", "restarts")
         roles = [{key: role[key] for key in kept} for role in state["roles"]]
+        for role in roles:  # one that was given up is stopped, for who has to decide
+            role["state"] = {"failed": "stopped"}.get(role["state"], role["state"])
         print(json.dumps({"kafka": state["kafka"], "store": state["store"], "roles": roles}))
         return 0
     print("\n".join(addresses(state)))

@@ -207,6 +207,7 @@ class Supervisor:
             "kafka": self.kafka,
             "store": self.store,
             "doing": self.doing,
+            "said": dict(self.plan.said),
             "roles": roles,
         }
 

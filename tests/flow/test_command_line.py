@@ -68,6 +68,15 @@ def test_a_second_up_finds_the_first(fleet: Installation) -> None:
     assert {role["id"]: role["pid"] for role in fleet.status()["roles"]} == before
 
 
+def test_a_second_up_that_asks_for_something_else_says_so(fleet: Installation) -> None:
+    before = {role["id"]: role["pid"] for role in fleet.status()["roles"]}
+    done = fleet.call("up", "--detach", "--workers", "3")
+    assert done.returncode == 1
+    for words in ("--workers is 2, not 3", "headrace down"):
+        assert words in done.stderr
+    assert {role["id"]: role["pid"] for role in fleet.status()["roles"]} == before
+
+
 def test_topics_show_records_and_lag(fleet: Installation) -> None:
     ask(fleet)
     rows = {row["topic"]: row for row in json.loads(said(fleet, "topics", "--json"))}

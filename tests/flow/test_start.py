@@ -110,6 +110,7 @@ def test_an_unknown_setting_names_the_nearest(tmp_path: Path) -> None:
 def test_no_broker_at_the_address_is_said(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     check(up(tmp_path, "--kafka", address), 1, address)
+    check(up(tmp_path, HEADRACE_KAFKA_BOOTSTRAP=address), 1, address)  # none of its own is started
 
 
 @pytest.mark.kafka

@@ -6,7 +6,7 @@ import pytest
 
 from tests.flow.installation import Installation
 from tests.flow.streams import delete, get, post
-from tests.flow.tenants import bearer
+from tests.flow.tenants import KEYS, bearer
 
 ALICE, BOB = bearer("alice"), bearer("bob")
 BODY = {"model": "null", "prompt": "Go on", "max_tokens": 3}
@@ -20,6 +20,19 @@ def test_without_a_known_key_nothing_is_answered(
     assert status == 401 and body["error"]["code"] == "invalid_api_key"
     assert body["error"]["type"] == "authentication_error"
     assert answered["headrace-reason"] == "invalid_api_key"
+
+
+def test_the_command_line_has_a_key_too(narrow: Installation) -> None:
+    ask = ("run", "--max-tokens", "3", "Go on")
+    without = narrow.call(*ask)
+    assert without.returncode == 1 and "HEADRACE_API_KEY" in without.stderr
+    assert "Traceback" not in without.stderr
+    assert len(narrow.call(*ask, "--api-key", KEYS["alice"]).stdout.split()) == 3
+    narrow.environment["HEADRACE_API_KEY"] = KEYS["bob"]
+    try:
+        assert len(narrow.call(*ask).stdout.split()) == 3
+    finally:
+        del narrow.environment["HEADRACE_API_KEY"]
 
 
 def test_another_tenants_request_does_not_exist(narrow: Installation) -> None:
