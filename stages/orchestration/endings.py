@@ -37,7 +37,7 @@ def unreadable(what: str) -> Error:
 
 def kills_workers() -> Error:
     return _error(
-        "request_kills_workers", "two attempts in a row ended with their worker, without a token"
+        "request_kills_workers", "attempt after attempt ended with its worker, without a token"
     )
 
 

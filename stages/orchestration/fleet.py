@@ -5,13 +5,18 @@ sent to that worker epoch. Loss and repeats of a status or an order change nothi
 """
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass, field
 
 from pipeline.members import Members, Seen
 from schemas.status import Status, WorkerFigures
 from schemas.work import Order
 
+from .judge import Life
+
 KEEP_AWAY = ("drain", "quarantine")
+LATELY = 60.0  # s in which the deaths of others are remembered
+DEATHS_KEPT = 64
 QUIET = 3.0  # s: a worker beats every second; who missed three gets nothing new
 
 
@@ -70,6 +75,7 @@ class Fleet:
         self.epoch = epoch  # of this orchestrator
         self.hands: dict[tuple[str, str], Hand] = {}
         self._served: dict[str, float] = {}  # model → loop time at which a worker of it was heard
+        self._deaths: deque[tuple[float, Life]] = deque(maxlen=DEATHS_KEPT)
         self._since: float | None = None  # loop time from which on the living are heard
 
     def heard(self, seen: Seen) -> Hand | None:
@@ -137,6 +143,20 @@ class Fleet:
             hand
             for hand in self.hands.values()
             if not hand.gone and self.members.dead(hand.id, hand.epoch)
+        ]
+
+    def buried(self, hand: Hand) -> None:
+        """Its death has been dealt with."""
+        hand.gone = True
+        if hand.status.state != "stopped":
+            self._deaths.append((asyncio.get_running_loop().time(), (hand.id, hand.epoch)))
+
+    def deaths(self) -> list[Life]:
+        """Worker lives that ended in the last minute, other than by leaving."""
+        since = asyncio.get_running_loop().time() - LATELY
+        dealt_with = [life for at, life in self._deaths if at >= since]
+        return dealt_with + [
+            (hand.id, hand.epoch) for hand in self.dead() if hand.status.state != "stopped"
         ]
 
     def forget(self) -> None:

@@ -1,6 +1,7 @@
 """What an open request needs next, from what its ledger says and from who is alive. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from enum import Enum
 
 from schemas.ledger import Lease
@@ -9,7 +10,37 @@ from .books import Case
 from .slots import Spoken
 
 LATE = 2_000  # ms past the deadline until a holder that should have ended it is reminded
+FAULTS = 2  # attempts in a row that an engine gave back as faults: no accident looks like that
+DEATHS = (
+    3  # in a row in a calm fleet: two may be an accident that met a request twice before a token
+)
+DEATHS_LIMIT = 8  # in a row, whatever else dies
 HARMLESS = ("full", "drain", "wrong_model", "lost", "superseded")  # say nothing of the request
+
+
+Life = tuple[str, str]  # a worker's id and epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Strikes:
+    """Attempts in a row, up to the last, that ended with their worker, or at a fault, and added no token."""
+
+    lives: frozenset[Life] = field(default_factory=frozenset)  # that ended with the attempt
+    faults: int = 0  # given back by a worker that lives on
+
+    @property
+    def count(self) -> int:
+        return len(self.lives) + self.faults
+
+    def poison(self, deaths: Collection[Life]) -> bool:
+        """Whether the request kills its workers; `deaths`: worker lives that ended lately.
+
+        A poison kills every worker that takes it; an accident hits whoever is about to say its first token,
+        and in a fleet whose workers die again and again somebody always is. So each death in which it
+        had no part asks for one more in which it had.
+        """
+        others = sum(life not in self.lives for life in set(deaths))
+        return self.faults >= FAULTS or self.count >= min(DEATHS + others, DEATHS_LIMIT)
 
 
 class Holder(Enum):
@@ -54,15 +85,16 @@ def needs_slot(case: Case) -> bool:
     return case.given_back.get(case.fold.n) not in HARMLESS
 
 
-def strikes(case: Case, spoken: Spoken, gone: Callable[[str, str], bool]) -> int:
-    """Attempts in a row, up to the last, that ended with their worker and added no token.
+def strikes(case: Case, spoken: Spoken, gone: Callable[[str, str], bool]) -> Strikes:
+    """What speaks against a request.
 
     Neither for nor against: attempts of an orchestrator, those given back for other reasons, those that
     wrote no `open` (unless their worker could not read them), and those whose worker was only silent:
     it lives now (`gone` says not), or took a later attempt, for a process dies once.
     """
-    count = 0
-    lives: set[tuple[str, str]] = set()
+    faults = 0
+    lives: set[Life] = set()
+    later: set[Life] = set()  # took an attempt further on
     for attempt in range(case.fold.n, 0, -1):
         lease = case.holders.get(attempt)
         why = case.given_back.get(attempt)
@@ -70,11 +102,12 @@ def strikes(case: Case, spoken: Spoken, gone: Callable[[str, str], bool]) -> int
             continue
         if spoken.added.get(attempt, 0) > 0:
             break
-        if why is None and lease is not None:
+        opened = attempt in spoken.opened
+        if why is not None:
+            faults += opened or why == "unreadable"
+        elif lease is not None:
             life = (lease.worker, lease.epoch)
-            if life in lives or not gone(*life):
-                continue
-            lives.add(life)
-        if why == "unreadable" or attempt in spoken.opened:
-            count += 1
-    return count
+            if opened and life not in later and gone(*life):
+                lives.add(life)
+            later.add(life)
+    return Strikes(frozenset(lives), faults)

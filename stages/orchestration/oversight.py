@@ -113,7 +113,7 @@ class Oversight:
                     self.look(case)
         self._expire_waiting()
         for hand in self.desk.fleet.dead():
-            hand.gone = True
+            self.desk.fleet.buried(hand)
             if hand.status.state != "stopped":
                 metrics.deaths.labels("worker").inc()
                 logs.warn("worker_died", worker=hand.id, life=hand.epoch, orders=len(hand.orders))

@@ -93,7 +93,9 @@ class Recovery:
             self.endings.begin(
                 Ending(subject, "failed", unreadable("its ready record"), trace=trace)
             )
-        elif (count := strikes(case, spoken, self.desk.members.dead)) >= 2:
+        elif (against := strikes(case, spoken, self.desk.members.dead)).poison(
+            self.desk.fleet.deaths()
+        ):
             logs.error(
                 "poison", request_id=case.request_id, model=ready.model, attempts=case.fold.n
             )
@@ -108,7 +110,7 @@ class Recovery:
                 self.span(case),
                 now,
                 avoid=case.lease.epoch if gave_back and case.lease is not None else None,
-                alone=count == 1,
+                alone=against.count > 0,
             )
             logs.info(
                 "next_attempt",
