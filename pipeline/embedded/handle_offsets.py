@@ -26,8 +26,8 @@ async def offset_commit(broker: Broker, request: Any, call: Call) -> Answer:
     if offsets:
         try:
             await broker.groups.commit(request.group_id, offsets)
-        except StorageError:
-            codes |= {(each.topic, each.partition): Code.kafka_storage_error for each in offsets}
+        except StorageError:  # Kafka's word for it here, which clients repeat the commit after
+            codes |= {(each.topic, each.partition): Code.not_coordinator for each in offsets}
     return {
         "topics": [
             {

@@ -124,4 +124,7 @@ async def init_producer_id(broker: Broker, request: Any, call: Call) -> Answer:
     if request.transactional_id is not None:
         # clients retry "coordinator not available" for ever; this they report
         return {"error_code": Code.transactional_id_authorization_failed, "producer_epoch": -1}
-    return {"producer_id": await broker.new_producer_id(), "producer_epoch": 0}
+    try:
+        return {"producer_id": await broker.new_producer_id(), "producer_epoch": 0}
+    except StorageError:
+        return {"error_code": Code.kafka_storage_error, "producer_epoch": -1}

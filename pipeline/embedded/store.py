@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -80,15 +81,14 @@ class Store:
             self._writer = _opened(self.path, fsync)
             # a thread commits when fsync is on, so reads need a connection of their own
             self.db = _connected(self.path, fsync) if fsync else self._writer
-        except sqlite3.Error as error:
+        except (sqlite3.Error, StartError) as error:
             os.close(self._lock)
+            if isinstance(error, StartError):
+                raise
             raise StartError(
                 f"{self.path} cannot be opened: {error}; free some space, mend the folder's rights,"
                 " or name another directory"
             ) from error
-        except StartError:
-            os.close(self._lock)
-            raise
         self._number = 0
         self._waiting: list[_Write] = []
         self._flush: asyncio.Task[None] | None = None
@@ -145,7 +145,10 @@ class Store:
         return results
 
     async def checkpoint(self) -> None:
-        """Move what the write-ahead log holds into the database, beside the writes if possible."""
+        """Move what the write-ahead log holds into the database, beside the writes if possible.
+
+        Raises `StorageError`: the log keeps what did not fit.
+        """
         size = self._wal_size()
         if size < _CHECKPOINT_BYTES:
             return
@@ -156,11 +159,11 @@ class Store:
                 await asyncio.to_thread(self._checkpoint, "RESTART")
 
     def _checkpoint(self, mode: str) -> None:
-        db = _connected(self.path, self.fsync)
         try:
-            db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-        finally:
-            db.close()
+            with contextlib.closing(_connected(self.path, self.fsync)) as db:
+                db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+        except sqlite3.Error as error:
+            raise StorageError(f"{self.path.name}: {error}") from error
 
     def _wal_size(self) -> int:
         try:
