@@ -9,7 +9,7 @@ SEEDS ?= 0-499
 JOBS  ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: up down test kill-embedded soak-embedded exactness check simulate mutants bench bench-engine clean install install-test chaos
+.PHONY: up down test kill-embedded soak-embedded exactness check simulate mutants bench bench-engine clean install install-test chaos bad-input
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -68,6 +68,10 @@ mutants: $(VENV)/.installed-test
 chaos: $(VENV)/.installed-test
 	@HEADRACE_HOME=$(CURDIR)/.headrace $(BIN)/headrace models pull smollm2-135m
 	@$(BIN)/python -m tests.chaos $(CHAOS)
+
+# A thousand records that nobody can read on each topic that owes an answer, among ten thousand good ones.
+bad-input: $(VENV)/.installed-test
+	@$(BIN)/python -m tests.flow.flood $(BAD)
 
 bench: $(VENV)/.installed-test
 	@$(BIN)/python -m benchmarks.pipeline

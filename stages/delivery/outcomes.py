@@ -17,7 +17,8 @@ from pipeline.lookup import ScanBudget, find_ledger, scan
 from pipeline.member import Member
 from pipeline.stage import DeadLetter
 from pipeline.tracker import Tracker
-from schemas.codec import Unreadable, decode
+from schemas.codec import Unreadable, decode, name_of, text_header
+from schemas.ids import partition_of
 from schemas.ledger import Output
 
 from .deliver import Deliver
@@ -72,7 +73,9 @@ class Outcomes:
         """A part, knowing what earlier lives delivered from its first record on."""
         log, topics = self.member.log, self.member.topics
         done = partial(self.follow.committer.done, tracker)
-        winners = Winners(at.partition, tracker, done)
+        count = topics.ledger_partitions
+        belongs = lambda request_id: partition_of(request_id, count) == at.partition  # noqa: E731
+        winners = Winners(at.partition, tracker, done, belongs)
         start = (await log.admin.start_offsets([at]))[at]
         if winners.began <= start:
             winners.history.floor = 0  # nothing lies before
@@ -101,9 +104,18 @@ class Outcomes:
             winner = winners.read(record)
             if winner is not None:
                 self._won(winners, winner)
+            elif name_of(text_header(record.headers, "type") or "") == "output":
+                self._check_void(record)
             if winners.unsure:
                 opens, winners.unsure = winners.unsure, []
                 self._ask(*(_Doubt(winners, each, each.accepted) for each in opens))
+
+    def _check_void(self, record: Record) -> None:
+        """An output that does not count is kept too where nobody can read it."""
+        try:
+            decode(record.value, Output)
+        except Unreadable as error:
+            self._bury(record, str(error))
 
     def _won(self, winners: Winners, winner: Winner) -> None:
         try:

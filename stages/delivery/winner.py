@@ -39,8 +39,15 @@ class Winner:
 class Winners:
     """One ledger partition."""
 
-    def __init__(self, partition: int, tracker: Tracker, done: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        partition: int,
+        tracker: Tracker,
+        done: Callable[[int], None],
+        belongs: Callable[[str], bool],  # whether the records of a request lie here
+    ) -> None:
         self.partition = partition
+        self._belongs = belongs
         self.tracker = tracker
         self.target: int | None = None
         self.active = False
@@ -67,7 +74,10 @@ class Winners:
         if opened is None:
             opened = Open(request_id, record.offset)
         # a cancel opens nothing: its request has no lease yet, or had ended before we began
-        known = first and (request_id in self._ended or kind == "cancel")
+        # and one of another partition would stay open for ever
+        known = first and (
+            request_id in self._ended or kind == "cancel" or not self._belongs(request_id)
+        )
         if known or not opened.fold.apply(kind, attempt, record.offset):
             self.void += 1
             self._done(record.offset)

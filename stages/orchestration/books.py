@@ -81,9 +81,14 @@ class Books:
     """Open requests of one partition of `hr.ledger`, and the ids that ended lately."""
 
     def __init__(
-        self, partition: int, tracker: Tracker, done: Callable[[int], None] | None = None
+        self,
+        partition: int,
+        tracker: Tracker,
+        done: Callable[[int], None] | None = None,
+        belongs: Callable[[str], bool] = lambda request_id: True,  # whether its records lie here
     ) -> None:
         self.partition = partition
+        self._belongs = belongs
         self.tracker = tracker
         self._done = done or tracker.done
         self.began = tracker.next  # what lies before it has ended
@@ -115,6 +120,9 @@ class Books:
             if request_id in self.ended:
                 self._done(record.offset)
                 return Entry(kind, None, record, message, error=why)
+            if not self._belongs(request_id):  # nobody would ever end it
+                self._done(record.offset)
+                return Entry("unreadable", None, record, error="its request lies elsewhere")
             case = Case(request_id, self.partition, record.offset, record.headers)
             if not case.fold.apply(kind, attempt, record.offset):
                 self._done(record.offset)  # a stray: nothing is open because of it
@@ -168,7 +176,7 @@ def _message(kind: str, record: Record) -> tuple[Any, str]:
     """The decoded value where it is needed, or why it cannot be read."""
     wanted = KINDS.get(kind)
     if wanted is None:
-        return None, ""
+        return None, "" if kind == "output" else f"nobody knows the tag {kind[:64]!r}"
     try:
         return decode(record.value, wanted), ""
     except Unreadable as error:

@@ -49,7 +49,8 @@ class Ledger(Follow[Books]):
         await reach(log, at, books.history, before=books.began, since_ms=since_ms)
 
     async def _books(self, at: TopicPartition, tracker: Tracker) -> Books:
-        books = Books(at.partition, tracker, partial(self.committer.done, tracker))
+        belongs = lambda request_id: self.desk.partition(request_id) == at.partition  # noqa: E731
+        books = Books(at.partition, tracker, partial(self.committer.done, tracker), belongs)
         start = (await self.member.log.admin.start_offsets([at]))[at]
         if books.began <= start:
             books.history.floor = 0  # nothing lies before, and retention is beyond any deadline

@@ -5,6 +5,7 @@ import asyncio
 from pipeline.log import TopicPartition
 from schemas.codec import encode, headers_of
 from schemas.control import Attach, Detach
+from schemas.ids import partition_of
 from schemas.ledger import Lease
 from schemas.work import SamplingParams
 from tests.stages.stand import Stand, on_stand
@@ -224,6 +225,29 @@ def test_an_unreadable_lease_counts_by_its_headers_and_ends_its_request() -> Non
         result = stand.results()[ready.request_id][0]
         assert (result.outcome, result.attempts) == ("failed", 2)
         assert len(stand.read(stand.topics.dead("orchestration"))) == 1
+
+    on_stand(story)
+
+
+def test_a_ledger_record_that_nobody_knows_or_that_lies_astray_opens_nothing() -> None:
+    async def story(stand: Stand) -> None:
+        for role in ("orchestration", "delivery", "worker"):
+            stand.start(role)
+        partitions = stand.topics.ledger_partitions
+        lost, odd = (stand.ready().request_id for _ in range(2))
+        astray = (partition_of(lost, partitions) + 1) % partitions
+        headers = headers_of("lease/1", request_id=lost, attempt=1)
+        await stand.send(stand.topics.ledger, b"lost", lost.encode(), headers, partition=astray)
+        headers = headers_of("nothing/1", request_id=odd, attempt=1)
+        await stand.send(stand.topics.ledger, b"odd", odd.encode(), headers)
+        void = headers_of("output/1", request_id=odd, attempt=7)
+        await stand.send(stand.topics.ledger, b"void", odd.encode(), void)
+        after = await stand.ask()
+        await stand.ended(after)
+        assert not {lost, odd} & stand.results().keys()
+        letters = stand.read(stand.topics.dead("orchestration"))
+        assert sorted(letter.value or b"" for letter in letters) == [b"lost", b"odd"]
+        assert [each.value for each in stand.read(stand.topics.dead("delivery"))] == [b"void"]
 
     on_stand(story)
 
