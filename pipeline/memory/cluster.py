@@ -69,8 +69,8 @@ class MemoryCluster:
             partition.available = available
             partition.wake()
 
-    def rebalance(self, group: str) -> None:
-        self.group(group).rebalance()
+    def rebalance(self, group: str, *, move: bool = False) -> None:
+        self.group(group).rebalance(move=move)
 
     def trim(self, at: TopicPartition, before: int) -> None:
         self.partition(at).trim(before)

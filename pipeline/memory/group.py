@@ -46,6 +46,7 @@ class Group:
         self._cluster = cluster
         self._assignor = "roundrobin"
         self._again = False
+        self._turn = 0  # how often the partitions were moved on purpose
         self._running: asyncio.Task[None] | None = None
         self._returning: set[asyncio.Task[None]] = set()
 
@@ -103,7 +104,9 @@ class Group:
         if self._cluster.committed is not None:
             self._cluster.committed(self.name, offsets)
 
-    def rebalance(self) -> None:
+    def rebalance(self, *, move: bool = False) -> None:
+        """`move`: each partition goes to another member than before."""
+        self._turn += move
         if self._running is not None:
             self._again = True
         elif self.members:
@@ -127,6 +130,9 @@ class Group:
         await asyncio.gather(*(member.revoke() for member in list(self.members.values())))
         self.generation += 1
         members = [self.members[name] for name in sorted(self.members)]
+        if members:
+            turn = self._turn % len(members)
+            members = members[turn:] + members[:turn]
         topics = sorted({topic for member in members for topic in member.topics})
         partitions = [
             TopicPartition(topic, number)

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from zlib import crc32
 
 from pipeline.log import TopicPartition
 from pipeline.member import Member
@@ -10,7 +12,7 @@ from schemas.codec import Unreadable, decode
 from schemas.control import ControlRecord, Wake
 from schemas.models import Model
 from workers.job import Emission, Engine, Failure, Job
-from workers.null import NullEngine
+from workers.null import NullEngine, _Choice
 
 
 class WatchedEngine(NullEngine):
@@ -19,6 +21,7 @@ class WatchedEngine(NullEngine):
     def watch(self, member: Member, log: MemoryLog, fault: Callable[[str], None]) -> None:
         self._member, self._log, self._fault = member, log, fault
         self._at = TopicPartition(member.topics.control, 0)
+        self._life = crc32(member.epoch.encode()) & 0xFFFF
         self._position = 0
         self._over: dict[
             str, tuple[int, int]
@@ -32,6 +35,14 @@ class WatchedEngine(NullEngine):
         superseded = self._superseded.get(job.request_id, 0)
         self._over[job.request_id] = superseded, self._clock.ms()
         super().add(job)
+
+    def _begin(self, job: Job, now: int) -> list[_Choice]:
+        """Where tokens depend on the attempt, they do on the process too: one attempt at two workers must
+        not look like one stream."""
+        if self._vary:
+            seed = job.sampling.seed ^ self._life
+            job = replace(job, sampling=replace(job.sampling, seed=seed))
+        return super()._begin(job, now)
 
     def step(self) -> list[Emission | Failure]:
         self._hear()

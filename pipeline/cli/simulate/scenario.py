@@ -9,11 +9,34 @@ LANES = ("priority", "default", "flex")
 SPAN = 12.0  # s of virtual time in which requests come and faults strike
 PROCESS_FAULTS = ("kill", "pause", "deaf", "cut_off", "drain", "slow")
 LOG_FAULTS = ("lost_acks", "lost_writes", "late", "repeated", "unavailable")
-OTHER_FAULTS = ("rebalance", "store_lost", "poison", "future")
-FAULTS = PROCESS_FAULTS + LOG_FAULTS + OTHER_FAULTS
-GROUPS = ("ingress", "orchestration", "delivery")
+ROLE_FAULTS = ("storm", "blackout")
+GROUP_FAULTS = ("rebalance", "handover")
+OTHER_FAULTS = ("store_lost", "poison", "future")
+FAULTS = PROCESS_FAULTS + LOG_FAULTS + ROLE_FAULTS + GROUP_FAULTS + OTHER_FAULTS
 FUTURE_TOPICS = ("requests", "ready", "ledger", "work")  # those that carry an obligation
 BAD_TOPICS = ("requests", "ready", "ledger", "work", "tokens", "status", "control")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Where faults strike: who, which topics, whose group."""
+
+    roles: tuple[str, ...]
+    topics: tuple[str, ...]
+    groups: tuple[str, ...]
+
+
+EVERYWHERE = Field(
+    tuple(ROLES),
+    ("tokens", "ledger", "results", "requests", "ready.silver", "status", "work"),
+    ("ingress", "orchestration", "delivery"),
+)
+SIEGES = (  # faults that meet: one stage and the logs that it stands on
+    Field(("orchestration",), ("ledger", "ledger", "work", "ready.silver"), ("orchestration",)),
+    Field(("worker",), ("tokens", "tokens", "work", "ledger", "status"), ("orchestration",)),
+    Field(("delivery",), ("ledger", "results", "tokens"), ("delivery",)),
+    Field(("edge", "ingress"), ("requests", "tokens", "ready.silver"), ("ingress",)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +59,7 @@ class Ask:
 class Fault:
     at: float  # s
     kind: str
-    target: str  # a member, a group, a topic
+    target: str  # a member, a role, a group, a topic
     lasts: float  # s
     share: float = 0.3  # of the batches that it hits
 
@@ -51,6 +74,7 @@ class Scenario:
     static: bool = True  # a restart keeps its partitions; else it moves them
     session: float = 45.0  # s of silence after which a group gives a member's partitions away
     rate: float = 20.0  # tokens/s of a stream: the faster, the more tokens a chunk carries
+    parked: int = 256  # requests without a live worker in memory; beyond it they wait on a topic
     inboxes: int = 4  # partitions of hr.work: with fewer than workers, some share one
 
     def without(self, asks: set[int] = frozenset(), faults: set[int] = frozenset()) -> "Scenario":  # type: ignore[assignment]
@@ -64,16 +88,18 @@ class Scenario:
 
 def make_scenario(seed: int, *, asks: int = 40, faults: int = 20) -> Scenario:
     chance = random.Random(f"scenario {seed}")
+    field = EVERYWHERE if chance.random() < 0.5 else chance.choice(SIEGES)
     return Scenario(
         seed=seed,
         asks=tuple(_ask(chance, number) for number in range(asks)),
-        faults=tuple(sorted((_fault(chance) for _ in range(faults)), key=lambda f: f.at)),
+        faults=tuple(sorted((_fault(chance, field) for _ in range(faults)), key=lambda f: f.at)),
         skews=tuple(chance.randint(-3000, 3000) for _ in range(sum(ROLES.values()))),
         vary=seed % 2 == 1,
         static=chance.random() < 0.5,
         session=chance.choice([6.0, 10.0, 45.0]),
         inboxes=chance.choice([1, 2, 4]),
         rate=chance.choice(RATES),
+        parked=chance.choice([256, 256, 2]),
     )
 
 
@@ -96,20 +122,20 @@ def _ask(chance: random.Random, number: int) -> Ask:
     )
 
 
-def _fault(chance: random.Random) -> Fault:
-    kind = chance.choice((*FAULTS, "kill", "kill", "pause"))
+def _fault(chance: random.Random, field: Field) -> Fault:
+    kind = chance.choice((*FAULTS, "kill", "kill", "pause", "late", *GROUP_FAULTS))
     if kind in PROCESS_FAULTS:
-        role = chance.choice(list(ROLES))
+        role = chance.choice(field.roles)
         target = f"{role}-{chance.randint(1, ROLES[role])}"
-    elif kind == "rebalance":
-        target = chance.choice(GROUPS)
+    elif kind in ROLE_FAULTS:
+        target = chance.choice(field.roles)
+    elif kind in GROUP_FAULTS:
+        target = chance.choice(field.groups)
     elif kind == "poison":
         target = chance.choice(BAD_TOPICS)
     elif kind == "future":
         target = chance.choice(FUTURE_TOPICS)
     else:
-        target = chance.choice(
-            ["tokens", "ledger", "results", "requests", "ready.silver", "status", "work"]
-        )
+        target = chance.choice(field.topics)
     lasts = chance.choice([0.2, 1.0, 3.0, 10.0, 20.0]) * chance.uniform(0.5, 1.0)
     return Fault(chance.uniform(0.5, SPAN), kind, target, lasts, chance.uniform(0.1, 0.5))

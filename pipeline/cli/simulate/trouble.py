@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import msgpack
@@ -11,12 +12,16 @@ from pipeline.memory import Fate
 from schemas.codec import headers_of
 from schemas.ids import mint
 
-from .scenario import LOG_FAULTS, Fault
+from .scenario import LOG_FAULTS, ROLE_FAULTS, ROLES, Fault
 
 if TYPE_CHECKING:
     from .world import World
 
 FUTURE = {"requests": "request", "ready": "ready", "ledger": "output", "work": "order"}
+
+
+LONGEST = 5.0  # s that one process is away, or a partition
+DAWDLE = 1.5  # s that a batch takes while a group is handed over
 
 
 class Trouble:
@@ -39,7 +44,11 @@ class Trouble:
         if fault.kind in LOG_FAULTS:
             await self._strike_log(fault)
         elif fault.kind == "rebalance":
-            self.world.cluster.rebalance(f"hr.{fault.target}")
+            self.world.cluster.rebalance(f"hr.{fault.target}", move=True)
+        elif fault.kind == "handover":
+            await self._hand_over(fault)
+        elif fault.kind in ROLE_FAULTS:
+            await self._strike_role(fault)
         elif fault.kind == "store_lost":
             self.world.store.away = True
             await asyncio.sleep(fault.lasts)
@@ -56,9 +65,7 @@ class Trouble:
         if process.ended or process.held:
             return
         if fault.kind == "kill":
-            process.kill()
-            await asyncio.sleep(min(fault.lasts, 5.0))
-            self.world.start(fault.target)
+            await self._kill(fault.target, min(fault.lasts, LONGEST))
         elif fault.kind == "drain":
             process.ended = True
             process.member.draining.set()
@@ -79,12 +86,40 @@ class Trouble:
             await asyncio.sleep(fault.lasts)
             process.log.slow(0.0)
 
+    async def _kill(self, name: str, away: float) -> None:
+        process = self.world.members[name]
+        if not (process.ended or process.held):
+            process.kill()
+            await asyncio.sleep(away)
+            self.world.start(name)
+
+    async def _strike_role(self, fault: Fault) -> None:
+        """All of a role at once, or one after the other without end."""
+        names = [f"{fault.target}-{i + 1}" for i in range(ROLES[fault.target])]
+        until = self.world.loop.time() + min(fault.lasts, 2 * LONGEST)
+        async with asyncio.TaskGroup() as group:
+            if fault.kind == "blackout":
+                for name in names:
+                    group.create_task(self._kill(name, until - self.world.loop.time()))
+            while fault.kind == "storm" and self.world.loop.time() < until:
+                group.create_task(self._kill(self.world.chance.choice(names), 0.3))
+                await asyncio.sleep(self.world.chance.uniform(0.5, 2.0))
+
+    async def _hand_over(self, fault: Fault) -> None:
+        """Partitions change hands again and again while what their owners wrote is still on its way."""
+        loop, lasts = self.world.loop, min(fault.lasts, LONGEST)
+        until = loop.time() + lasts
+        self._hits.append((until, replace(fault, target="ledger", share=0.8)))
+        while loop.time() < until:
+            self.world.cluster.rebalance(f"hr.{fault.target}", move=True)
+            await asyncio.sleep(self.world.chance.uniform(0.2, DAWDLE))
+
     async def _strike_log(self, fault: Fault) -> None:
         if fault.kind == "unavailable":
             topic = f"hr.{fault.target}"
             at = TopicPartition(topic, self.world.chance.randrange(self.world.cluster.count(topic)))
             self.world.cluster.set_available([at], False)
-            await asyncio.sleep(min(fault.lasts, 5.0))
+            await asyncio.sleep(min(fault.lasts, LONGEST))
             self.world.cluster.set_available([at], True)
             return
         self._hits.append((self.world.loop.time() + fault.lasts, fault))
@@ -103,6 +138,8 @@ class Trouble:
                 return Fate(delay=delay, acked=False)
             if fault.kind == "lost_writes":
                 return Fate(lands=False)
+            if fault.kind == "handover":
+                return Fate(delay=self.world.chance.random() * DAWDLE)
             if fault.kind == "late":  # given up, sent again, and landing after all
                 return Fate(delay=self.world.chance.choice([0.5, 2.0, 11.0]))
             return Fate(delay=delay, again=self.world.chance.random() * 15)

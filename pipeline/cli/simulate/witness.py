@@ -14,8 +14,10 @@ from pipeline.memory import MemoryCluster
 from pipeline.topics import Topics
 from schemas.codec import Unreadable, decode, int_header, name_of, text_header
 from schemas.ids import InvalidId, birth, derive
+from schemas.ledger import Lease
 from schemas.result import Result
 from schemas.tokens import Chunk, End, decode_event
+from schemas.work import Order
 
 from .reference import Ledger, Slot
 
@@ -34,6 +36,7 @@ class Witness:
         self.histories: dict[str, list[str]] = defaultdict(list)
         self.outcomes: dict[str, tuple[str, int]] = {}
         self.ends: dict[str, End] = {}
+        self._holders: dict[tuple[str, int], tuple[str, str]] = {}  # (request, attempt) → life
         self._undelivered: Owed = defaultdict(dict)
         self._open: Owed = defaultdict(dict)
         self._unleased: Owed = defaultdict(dict)
@@ -42,15 +45,13 @@ class Witness:
         self._readers: dict[str, Callable[[Record], None]] = {
             topics.requests: self._request,
             topics.ledger: self._ledger,
+            topics.work: self._order,
             topics.tokens: self._event,
             topics.results: self._result,
             **{topics.ready(lane): self._ready for lane in ("gold", "silver", "bronze")},
         }
-        self._positions = {
-            TopicPartition(topic, number): 0
-            for topic in self._readers
-            for number in range(cluster.count(topic))
-        }
+        self._positions: dict[TopicPartition, int] = {}
+        self._known = 0  # topics
 
     def running(self) -> Iterator[tuple[str, int]]:
         """(request, attempt) of all that is leased and has not ended."""
@@ -61,6 +62,8 @@ class Witness:
 
     def look(self) -> None:
         """Read what has landed."""
+        if self._known != len(self.cluster.topics):
+            self._discover()
         for at, position in self._positions.items():
             partition = self.cluster.partition(at)
             if position != partition.end:
@@ -68,6 +71,17 @@ class Witness:
                 for record in partition.read(position, 1 << 30):
                     read(record)
                 self._positions[at] = partition.end
+
+    def _discover(self) -> None:
+        """Models without a worker get topics of their own as they are needed."""
+        waiting = self.topics.waiting("")
+        self._known = len(self.cluster.topics)
+        for topic in self.cluster.topics:
+            if topic.startswith(waiting):
+                self._readers[topic] = self._ready
+        for topic in self._readers:
+            for number in range(self.cluster.count(topic)):
+                self._positions.setdefault(TopicPartition(topic, number), 0)
 
     def committed(self, group: str, offsets: Mapping[TopicPartition, Commit]) -> None:
         """A group says that it needs nothing before these offsets again."""
@@ -117,6 +131,10 @@ class Witness:
             return
         self.taken.add(request_id)
         fold = self.folds.get(request_id)
+        if record.topic.startswith(self.topics.waiting("")):
+            self.told["requests that waited on a topic"] += 1
+            for lane in self._unleased.values():  # moved: it is owed there now
+                lane.pop(request_id, None)
         if fold is None or (fold.n == 0 and not fold.ended):
             self._unleased[record.at].setdefault(request_id, record.offset)
 
@@ -129,6 +147,10 @@ class Witness:
             if kind in ("lease", "output"):
                 self.told[f"void {kind}s"] += 1
             return
+        if kind == "lease":
+            with suppress(Unreadable):
+                lease: Lease = decode(record.value, Lease)
+                self._holders[request_id, lease.attempt] = lease.worker, lease.epoch
         self.histories[request_id].append(kind if attempt is None else f"{kind} {attempt}")
         at = record.at
         self._open[at].setdefault(request_id, record.offset)
@@ -139,6 +161,19 @@ class Witness:
                 waiting.pop(request_id, None)
         if fold.ended:
             self._open[at].pop(request_id)
+
+    def _order(self, record: Record) -> None:
+        """An order goes out only for the lease that counts."""
+        try:
+            order: Order = decode(record.value, Order)
+        except Unreadable:
+            return
+        holder = self._holders.get((order.request_id, order.attempt))
+        if holder != (order.worker, order.epoch):
+            self.faults.append(
+                f"{order.request_id} attempt {order.attempt} was ordered of {order.worker} "
+                f"({order.epoch}), and is leased to {holder}"
+            )
 
     def _event(self, record: Record) -> None:
         request_id = _key(record)

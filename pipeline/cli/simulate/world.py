@@ -110,6 +110,7 @@ class World:
     def _settings(self) -> Settings:
         settings = Settings(model=MODEL)
         settings.kafka.static_members = self.scenario.static
+        settings.orchestration.parked = self.scenario.parked
         settings.worker.engine = "null"
         settings.worker.null_rate = self.scenario.rate
         settings.worker.null_vary = "attempt" if self.scenario.vary else ""
