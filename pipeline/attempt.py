@@ -62,11 +62,27 @@ class Sent:
         return self.placed
 
 
+def decided(future: "asyncio.Future[Any]") -> "asyncio.Future[None]":
+    """Done when `future` is, whatever became of it.
+
+    A task that waits for it and is cancelled does not cancel what the writer still sends; asyncio.wait
+    says the same of many at ten times the cost.
+    """
+    waiter: asyncio.Future[None] = future.get_loop().create_future()
+
+    def wake(done: "asyncio.Future[Any]") -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    future.add_done_callback(wake)
+    return waiter
+
+
 async def acked(futures: Sequence["asyncio.Future[Placed]"]) -> list[Placed]:
     """Where the records lie, in order. Raises the first failure once every one is decided."""
-    if futures:
-        # not gather: a task that is cancelled must not cancel what the writer still sends
-        await asyncio.wait(futures)
+    for future in futures:
+        if not future.done():
+            await decided(future)
     failures = [error for future in futures if (error := future.exception()) is not None]
     if failures:
         raise failures[0]

@@ -30,9 +30,10 @@ class Transport(Protocol):
 
 def size_of(record: Outgoing) -> int:
     """Upper bound of a record's bytes in a batch (Kafka's record format v2)."""
-    size = 21 + 10 + len(record.key or b"") + len(record.value or b"")  # fixed fields, lengths
+    # fixed fields and lengths; of each header two varint lengths of five bytes at most
+    size = 31 + len(record.key or b"") + len(record.value or b"") + 10 * len(record.headers)
     for name, value in record.headers:
-        size += 10 + len(name) + len(value)  # two varint lengths of five bytes at most
+        size += len(name) + len(value)
     return size
 
 

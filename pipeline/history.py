@@ -34,14 +34,22 @@ class _Filter:
     latest: int = 0  # ms: no id in it ended later
 
 
-def _probes(request_id: str) -> list[int]:
-    """Bits of an id, by double hashing: its last twelve digits are random, or a hash."""
+def _probes(request_id: str) -> range:
+    """Bits of an id, before MASK, by double hashing: its last twelve digits are random, or a hash."""
     try:
         random = int(request_id[-12:], 16)
     except ValueError:  # no id of ours; the log may hold anything
         random = int.from_bytes(blake2b(request_id.encode(), digest_size=6).digest(), "little")
     first, step = random & MASK, (random >> BITS) | 1
-    return [(first + i * step) & MASK for i in range(PROBES)]
+    return range(first, first + PROBES * step, step)
+
+
+def _has(bits: bytearray, probes: range) -> bool:
+    for probe in probes:
+        probe &= MASK
+        if not bits[probe >> 3] >> (probe & 7) & 1:
+            return False  # of an id that was not added mostly at the first or second look
+    return True
 
 
 class History:
@@ -65,6 +73,7 @@ class History:
         newest.count += 1
         newest.latest = max(newest.latest, ended)
         for probe in _probes(request_id):
+            probe &= MASK
             newest.bits[probe >> 3] |= 1 << (probe & 7)
 
     def doubtful(self, request_id: str, accepted: int) -> bool:
@@ -76,10 +85,7 @@ class History:
         if not self._filters:
             return False
         probes = _probes(request_id)
-        return any(
-            all(each.bits[probe >> 3] >> (probe & 7) & 1 for probe in probes)
-            for each in self._filters
-        )
+        return any(_has(each.bits, probes) for each in self._filters)
 
 
 def spoken_of_since(request_id: str, accepted: int) -> int:

@@ -4,6 +4,9 @@ Label values that come from outside (tenants, models, topics) go through `capped
 are `other`, so that nobody can grow a process by inventing names.
 """
 
+from functools import cache
+from typing import TypeVar
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -13,6 +16,8 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+
+T = TypeVar("T", Counter, Gauge, Histogram)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()
@@ -30,16 +35,25 @@ TOKENS = tuple(4.0**power for power in range(11))  # 1 … 1,048,576
 GEN_AI = ("gen_ai_operation_name", "gen_ai_request_model")
 
 
+def _kept(metric: T) -> T:
+    """Finds a child by its values at once; the client takes a lock and makes strings each time.
+
+    No metric ever drops a child, and `capped` bounds how many there are.
+    """
+    metric.labels = cache(metric.labels)  # type: ignore[method-assign]
+    return metric
+
+
 def _counter(name: str, text: str, *labels: str) -> Counter:
-    return Counter(name, text, labels, registry=REGISTRY)
+    return _kept(Counter(name, text, labels, registry=REGISTRY))
 
 
 def _gauge(name: str, text: str, *labels: str) -> Gauge:
-    return Gauge(name, text, labels, registry=REGISTRY)
+    return _kept(Gauge(name, text, labels, registry=REGISTRY))
 
 
 def _histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-    return Histogram(name, text, labels, buckets=buckets, registry=REGISTRY)
+    return _kept(Histogram(name, text, labels, buckets=buckets, registry=REGISTRY))
 
 
 # What a model server is asked about, by the names of the GenAI conventions.

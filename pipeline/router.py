@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from schemas.ids import partition_of
 
 from .batches import BACKOFF, Entry
-from .log import LogError, LogUnavailable, Outgoing, TopicPartition, UnknownTopic
+from .log import LogError, LogUnavailable, TopicPartition, UnknownTopic
 
 logger = logging.getLogger(__name__)
 
@@ -30,18 +30,19 @@ class Router:
         self._turn = 0
 
     def route(self, entry: Entry) -> None:
-        record = entry.record
-        count = self._counts.get(record.topic)
-        waiting = self._waiting.get(record.topic)
-        if waiting is not None:
-            waiting.append(entry)
-        elif count is None or not _fits(record.partition, count):
-            self._waiting[record.topic] = [entry]
-            task = asyncio.get_running_loop().create_task(self._ask(record.topic))
+        topic, _, _, partition, _, _ = record = entry.record
+        count = self._counts.get(topic)
+        if topic in self._waiting:
+            self._waiting[topic].append(entry)
+        elif count is None or not _fits(partition, count):
+            self._waiting[topic] = [entry]
+            task = asyncio.get_running_loop().create_task(self._ask(topic))
             self._questions.add(task)
             task.add_done_callback(self._questions.discard)
         else:
-            self._deliver(TopicPartition(record.topic, self._choose(record, count)), entry)
+            if partition is None:
+                partition = self._choose(record.key, count)
+            self._deliver(TopicPartition(topic, partition), entry)
 
     def forget(self, topic: str) -> None:
         """It refused something: it may come back with another shape."""
@@ -61,11 +62,9 @@ class Router:
         for task in self._questions:
             task.cancel()
 
-    def _choose(self, record: Outgoing, count: int) -> int:
-        if record.partition is not None:
-            return record.partition
-        if record.key is not None:
-            return partition_of(record.key, count)
+    def _choose(self, key: bytes | None, count: int) -> int:
+        if key is not None:
+            return partition_of(key, count)
         self._turn += 1
         return self._turn % count
 

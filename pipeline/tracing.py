@@ -101,9 +101,7 @@ def span(
     if parent is None or isinstance(parent, str):
         traceparent = parent
     else:
-        headers = tuple(parent)
-        traceparent = text_header(headers, "traceparent")
-        tracestate = text_header(headers, "tracestate")
+        traceparent, tracestate = _context_in(parent)
     if _tracer is None:
         return Span(traceparent, tracestate)
     from opentelemetry.trace import SpanKind
@@ -118,7 +116,7 @@ def of_record(
 ) -> Span:
     """The span of one record in hand, with the attributes of the messaging conventions."""
     if _tracer is None:
-        return span("", "consumer", record.headers)
+        return Span(*_context_in(record.headers))
     known: dict[str, Value] = {
         "messaging.system": "kafka",
         "messaging.destination.name": record.topic,
@@ -146,6 +144,8 @@ def ids_of(traceparent: str | None) -> tuple[str | None, str | None]:
 
 def headers_of(span: Span) -> tuple[tuple[str, bytes], ...]:
     """The trace headers of a record made in `span`."""
+    if span.traceparent is None and span.tracestate is None:
+        return ()
     pairs = (("traceparent", span.traceparent), ("tracestate", span.tracestate))
     return tuple((name, value.encode()) for name, value in pairs if value is not None)
 
@@ -153,6 +153,15 @@ def headers_of(span: Span) -> tuple[tuple[str, bytes], ...]:
 def passed_on(headers: Iterable[tuple[str, bytes]]) -> tuple[tuple[str, bytes], ...]:
     """The trace headers of a record, for one that is made because of it without a span of its own."""
     return tuple(pair for pair in headers if pair[0] in ("traceparent", "tracestate"))
+
+
+def _context_in(headers: Iterable[tuple[str, bytes]]) -> tuple[str | None, str | None]:
+    """(traceparent, tracestate) of a record, in one walk."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        if name == "traceparent" or name == "tracestate":
+            found[name] = value.decode("utf-8", "replace")
+    return found.get("traceparent"), found.get("tracestate")
 
 
 def _context(traceparent: str | None, tracestate: str | None) -> Any:

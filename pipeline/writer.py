@@ -73,7 +73,7 @@ class OrderedWriter:
             )
             return future
         if record.timestamp is None:
-            record = record._replace(timestamp=self._clock.ms())
+            record = Outgoing(*record[:5], self._clock.ms())
         self._number += 1
         self._records += 1
         self._bytes += size

@@ -94,18 +94,22 @@ def headers_of(
 ) -> Headers:
     """The fixed small header set; `kind` is the record's tag."""
     pairs = [("content-type", CONTENT_TYPES[encoding]), ("type", kind.encode())]
-    for name, value in (
-        ("request-id", request_id),
-        ("attempt", attempt),
-        ("tenant", tenant),
-        ("lane", lane),
-        ("deadline", deadline),
-        ("correlation-id", correlation_id),
-        ("traceparent", traceparent),
-        ("tracestate", tracestate),
-    ):
-        if value is not None:
-            pairs.append((name, str(value).encode()))
+    if request_id is not None:
+        pairs.append(("request-id", request_id.encode()))
+    if attempt is not None:
+        pairs.append(("attempt", b"%d" % attempt))
+    if tenant is not None:
+        pairs.append(("tenant", tenant.encode()))
+    if lane is not None:
+        pairs.append(("lane", lane.encode()))
+    if deadline is not None:
+        pairs.append(("deadline", b"%d" % deadline))
+    if correlation_id is not None:
+        pairs.append(("correlation-id", correlation_id.encode()))
+    if traceparent is not None:
+        pairs.append(("traceparent", traceparent.encode()))
+    if tracestate is not None:
+        pairs.append(("tracestate", tracestate.encode()))
     return tuple(pairs)
 
 

@@ -7,6 +7,7 @@ aiokafka compute it (`org.apache.kafka.common.utils.Utils.murmur2`); librdkafka'
 import hashlib
 import random
 import re
+import struct
 from collections.abc import Container
 from functools import lru_cache
 
@@ -36,12 +37,9 @@ def murmur2(data: bytes) -> int:
 
 def _mix(h: int, words: bytes) -> int:
     """Take whole 4-byte words into the state."""
-    for i in range(0, len(words), 4):
-        k = int.from_bytes(words[i : i + 4], "little")
+    for k in struct.unpack(f"<{len(words) >> 2}I", words):
         k = (k * _M) & _MASK
-        k ^= k >> 24
-        k = (k * _M) & _MASK
-        h = ((h * _M) & _MASK) ^ k
+        h = ((h * _M) & _MASK) ^ (((k ^ (k >> 24)) * _M) & _MASK)
     return h
 
 
@@ -92,6 +90,7 @@ def derive(ms: int, topic: str, partition: int, offset: int) -> str:
     return _uuid7(ms, int.from_bytes(digest[:10], "big") & ((1 << 74) - 1))
 
 
+@lru_cache(maxsize=4096)  # every stage asks more than once, within a moment
 def birth(request_id: str) -> int:
     """When the id was born, ms since the epoch. Raises InvalidId."""
     if _SHAPE.fullmatch(request_id) is None:

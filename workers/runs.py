@@ -6,6 +6,7 @@ from itertools import takewhile
 from typing import Any
 
 from pipeline import logs, metrics, tracing
+from pipeline.attempt import decided
 from pipeline.log import LogUnavailable, OffsetGone, Placed
 from pipeline.lookup import ScanBudget
 from pipeline.member import Member
@@ -182,8 +183,12 @@ class Runs:
         """Until something ends it; its deadline and the limit of a run do."""
         left = (run.order.ready.deadline - self._member.clock.ms()) / 1000
         limit = self._member.settings.worker.run_limit
-        await asyncio.wait({run.ending}, timeout=max(0.0, min(left, limit)))
-        run.end(expired() if left <= limit else expired(f"a run may take {limit:g} s at most"))
+        over = expired() if left <= limit else expired(f"a run may take {limit:g} s at most")
+        timer = asyncio.get_running_loop().call_later(max(0.0, min(left, limit)), run.end, over)
+        try:
+            await decided(run.ending)
+        finally:
+            timer.cancel()
 
     async def _write(self, run: Run, ending: Ending) -> None:
         if run.computing:
