@@ -20,6 +20,7 @@ Answer = tuple[int, str, bytes]  # status, content type, body
 REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
 REASONS |= {408: "Request Timeout", 431: "Request Header Fields Too Large"}
 REASONS |= {500: "Internal Server Error", 503: "Service Unavailable"}
+KINDS = {404: "not_found_error", 408: "timeout_error", 503: "server_error"}
 
 
 def answer(member: Member, path: str) -> Answer:
@@ -43,7 +44,9 @@ def _json(status: int, body: dict[str, object]) -> Answer:
 
 
 def _error(status: int, code: str, message: str) -> Answer:
-    return _json(status, {"error": {"message": message, "code": code}})
+    """In OpenAI's shape, as the edges' errors."""
+    kind = KINDS.get(status, "invalid_request_error")
+    return _json(status, {"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
 async def serve_health(member: Member, host: str, port: int = 0) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
@@ -20,6 +21,12 @@ from .exchange import Exchange
 from .models import list_models, show_model
 
 Handler = Callable[..., Awaitable[None]]
+WELCOME = {
+    "models": "/v1/models",
+    "ask": ["/v1/chat/completions", "/v1/completions", "/v1/requests"],
+    "description": "/openapi.json",
+    "state": ["/healthz", "/readyz", "/metrics", "/version"],
+}
 
 
 class Endpoint:
@@ -61,6 +68,7 @@ class App:
                     Route(path, free(_health), methods=["GET"])
                     for path in ("/healthz", "/readyz", "/metrics")
                 ),
+                Route("/", free(_welcome), methods=["GET"]),
                 Route("/openapi.json", free(_openapi), methods=["GET"]),
                 Route("/version", free(_version), methods=["GET"]),
             ],
@@ -105,6 +113,12 @@ def _unrouted(exchange: Exchange, error: HTTPException) -> Refusal:
 async def _health(edge: Edge, exchange: Exchange) -> None:
     status, kind, body = health.answer(edge.member, exchange.scope["path"])
     await exchange.answer(status, body, [(b"content-type", kind.encode())])
+
+
+async def _welcome(edge: Edge, exchange: Exchange) -> None:
+    """For a person who has only the address."""
+    told = {"name": "Headrace", "version": VERSION, "api": "/v1", **WELCOME}
+    await exchange.answer(200, msgspec.json.encode(told))
 
 
 async def _openapi(edge: Edge, exchange: Exchange) -> None:

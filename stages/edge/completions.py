@@ -137,8 +137,7 @@ async def _whole(edge: Edge, exchange: Exchange, asked: Asked, ticket: Ticket) -
             return
         if timing := server_timing(result.timings):
             exchange.headers.append((b"server-timing", timing))
-        logprobs = None if transcript is None else transcript.logprobs
-        await exchange.answer(200, completion_body(result, asked.request.model, logprobs))
+        await exchange.answer(200, completion_body(result, asked.request.model, transcript))
 
 
 async def _result(

@@ -88,7 +88,11 @@ async def place(edge: Edge, feed: Feed, frames: Frames, cursor: Cursor) -> None:
         event = decode_event(record.value)
     except Unreadable:
         return
-    if isinstance(event, Chunk) and event.choice == 0 and event.k + len(event.ids) == cursor.seq:
+    if not isinstance(event, Chunk) or event.choice != 0:
+        return
+    if frames.kind == "text" and event.logprobs is not None:
+        return  # its `text_offset` counts from the beginning
+    if event.k + len(event.ids) == cursor.seq:
         frames.fold = SlotFold.resume(event.attempt, event.k)
         feed.position = cursor.offset - 1
 

@@ -88,6 +88,7 @@ def _paths(refs: dict[str, Any]) -> dict[str, Any]:
         "/v1/requests/{request_id}/events": {
             "get": route("Its events, from where you were", 200, stream, one + cursor)
         },
+        "/": {"get": route("What is where", 200, body)},
         "/healthz": {"get": route("Alive", 200, body)},
         "/readyz": {"get": route("Can serve", 200, body)},
         "/metrics": {"get": route("Prometheus", 200, {"text/plain": {}})},

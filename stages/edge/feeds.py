@@ -1,6 +1,7 @@
 """Open readers of requests, fed by whoever reads the slots: bounded, and never behind by a silent gap."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from pipeline import logs, metrics
@@ -54,6 +55,8 @@ class Feed:
         self.hurried = False  # the verdict was waited for long enough
         self.only_result = False  # the slot has forgotten it; the result is all there is
         self.ping = False
+        self.tell = False  # `aside` is to be asked
+        self.aside: Callable[[], Awaitable[bytes]] | None = None  # what goes out instead of a ping
         self.busy = False  # something was sent since the last look of the pinger
         self.wake = asyncio.Event()
         self._frames: list[bytes] = []

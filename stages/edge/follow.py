@@ -53,10 +53,12 @@ class Follower:
             elif feed.end is not None or feed.only_result:
                 yield await self.closing(feed, frames)
                 return
+            elif feed.ping or feed.tell:
+                pinged, feed.ping, feed.tell = feed.ping, False, False
+                told = b"" if feed.aside is None else await feed.aside()
+                if told or pinged:
+                    yield told or PING
             else:
-                if feed.ping:
-                    feed.ping = False
-                    yield PING
                 await feed.wake.wait()
                 feed.wake.clear()
 

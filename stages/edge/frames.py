@@ -15,7 +15,7 @@ from schemas.ledger import Output
 from schemas.result import Result
 from schemas.tokens import Admitted, Chunk, End, Event, Logprob, Open
 
-from .logprobs import chat_logprobs, text_logprobs
+from .logprobs import chat_logprobs, offsets_of, text_logprobs
 from .outcome import error_body, error_of, usage_body
 
 NATIVE, OPENAI = "native", "openai"
@@ -43,6 +43,7 @@ class Frames:
     matched: bool = False
     hole: bool = False  # the slot lacks tokens: they may be older than what it keeps
     floor: int = 0
+    lengths: dict[int, int] = field(default_factory=dict)  # choice → characters said with logprobs
     _head: bytes = b""
 
     def __post_init__(self) -> None:
@@ -151,13 +152,17 @@ class Frames:
 
     def _content(self, chunk: Chunk, seen: int) -> Body:
         """The text of a record without its first `seen` tokens; empty data: all of it was seen."""
+        offsets: list[int] = []
+        if chunk.logprobs is not None and self.kind == "text":
+            offsets = offsets_of(chunk.pieces, self.lengths.get(chunk.choice, 0))
+            self.lengths[chunk.choice] = offsets[-1]
         if seen >= len(chunk.ids):
             return ("chunk", b"")
         text = _json("".join(chunk.pieces[seen:]))
         logprobs = chunk.logprobs[seen:] if chunk.logprobs is not None else None
         if self.kind == "chat":
             return self._delta(chunk.choice, b'{"content":' + text + b"}", logprobs)
-        shown = b"null" if logprobs is None else _json(text_logprobs(logprobs))
+        shown = b"null" if logprobs is None else _json(text_logprobs(logprobs, offsets[seen:]))
         body = (self._head, b',"choices":[{"index":%d,"text":' % chunk.choice, text)
         return ("chunk", b"".join((*body, b',"logprobs":', shown, b',"finish_reason":null}]}')))
 

@@ -30,6 +30,8 @@ async def list_models(edge: Edge, exchange: Exchange) -> None:
 
 
 async def show_model(edge: Edge, exchange: Exchange, name: str) -> None:
+    if not name:
+        raise Refusal("route_not_found", "no route GET /v1/models/: leave the last / out")
     model = edge.models.items.get(name)
     if model is None:
         known = ", ".join(sorted(edge.models.items)) or "none"

@@ -5,7 +5,6 @@ import asyncio
 import msgspec
 
 from schemas.errors import Refusal
-from schemas.request import LANES
 from schemas.result import Result
 
 from .completions import write
@@ -15,8 +14,9 @@ from .edge import Edge
 from .exchange import JSON, Exchange
 from .feeds import Feed
 from .follow import guarded
-from .frames import Frames
-from .standing import Standing, check_id, known, look, not_found, position, slot
+from .frames import NATIVE, Frames
+from .standing import Standing, check_id, known, look, not_found, slot
+from .waiting import estimate, position, tell_while_queued
 
 CANCEL_WAIT = 2.0  # s for the outcome of a cancel before 202
 OBSERVER = 0.0  # s: reading events cancels nothing by leaving
@@ -60,14 +60,6 @@ async def body_of(edge: Edge, standing: Standing) -> dict[str, object]:
         "output_tokens": standing.output_tokens,
         "outcome": standing.result,
     }
-
-
-def estimate(edge: Edge, standing: Standing) -> float | None:
-    """Seconds until a queued request begins, if its lane drains as it does now."""
-    if standing.state != "queued" or standing.lane not in LANES:
-        return None
-    latest = edge.sample(standing.lane)
-    return round(latest.drain, 1) if latest.slots else None
 
 
 async def cancel(edge: Edge, exchange: Exchange, request_id: str) -> None:
@@ -129,9 +121,12 @@ async def events(edge: Edge, exchange: Exchange, request_id: str) -> None:
             lane=this.lane or "silver",
             correlation_id=this.correlation_id,
         )
+        telling = tell_while_queued(edge, this, feed, frames) if framing == NATIVE else None
         try:
             await write(edge, exchange, feed, frames)
         finally:
+            if telling is not None:
+                telling.cancel()
             edge.attachments.detach(stream, gone=exchange.gone)
 
 

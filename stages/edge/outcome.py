@@ -8,9 +8,8 @@ from schemas.errors import CODES, Error, Refusal
 from schemas.ids import birth
 from schemas.ledger import Usage
 from schemas.result import Choice, Result, Timings
-from schemas.tokens import Logprob
 
-from .logprobs import chat_logprobs, text_logprobs
+from .logprobs import Transcript
 
 _json = msgspec.json.encode
 
@@ -57,15 +56,10 @@ def usage_body(usage: Usage) -> dict[str, Any]:
     }
 
 
-def completion_body(
-    result: Result, model: str, logprobs: dict[int, list[Logprob]] | None = None
-) -> bytes:
-    """A whole answer: `chat.completion` or `text_completion`."""
+def completion_body(result: Result, model: str, transcript: Transcript | None = None) -> bytes:
+    """A whole answer: `chat.completion` or `text_completion`; `transcript`: with its logprobs."""
     shape = _chat_choice if result.kind == "chat" else _text_choice
-    choices = [
-        shape(choice, None if logprobs is None else logprobs.get(choice.index, []))
-        for choice in result.choices
-    ]
+    choices = [shape(choice, transcript) for choice in result.choices]
     body = {
         "id": result.id,
         "object": "chat.completion" if result.kind == "chat" else "text_completion",
@@ -78,20 +72,20 @@ def completion_body(
     return _json(body)
 
 
-def _chat_choice(choice: Choice, logprobs: list[Logprob] | None) -> dict[str, Any]:
+def _chat_choice(choice: Choice, transcript: Transcript | None) -> dict[str, Any]:
     return {
         "index": choice.index,
         "message": {"role": "assistant", "content": choice.text, "refusal": None},
-        "logprobs": None if logprobs is None else chat_logprobs(logprobs),
+        "logprobs": None if transcript is None else transcript.chat(choice.index),
         "finish_reason": choice.finish_reason,
     }
 
 
-def _text_choice(choice: Choice, logprobs: list[Logprob] | None) -> dict[str, Any]:
+def _text_choice(choice: Choice, transcript: Transcript | None) -> dict[str, Any]:
     return {
         "index": choice.index,
         "text": choice.text,
-        "logprobs": None if logprobs is None else text_logprobs(logprobs),
+        "logprobs": None if transcript is None else transcript.text(choice.index),
         "finish_reason": choice.finish_reason,
     }
 

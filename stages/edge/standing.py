@@ -174,29 +174,13 @@ def _apply(standing: Standing, record: Record) -> None:
         standing.fold.end()
 
 
-async def position(edge: Edge, standing: Standing) -> int | None:
-    """How many requests of its partition of the lane come before a queued one; None where that cannot be
-    told. Raises Refusal."""
-    if standing.state != "queued" or standing.lane not in LANES:
-        return None
-    topics = edge.member.topics
-    partition = partition_of(standing.request_id, topics.ledger_partitions)
-    at = TopicPartition(topics.ready(standing.lane), partition)
-    record = await guarded(_find(edge, at, standing.request_id))
-    if record is None:
-        return None
-    leased = topics.group("orchestration.ready")  # where orchestration commits what it has leased
-    commit = (await guarded(edge.member.log.admin.committed(leased, [at])))[at]
-    return None if commit is None else max(0, record.offset - commit.offset)
-
-
 async def _waiting(edge: Edge, request_id: str) -> Standing | None:
     """A queued request outlives its slot; one that ingress has not read yet is only at the door."""
     topics = edge.member.topics
     partition = partition_of(request_id, topics.ledger_partitions)
     for lane in LANES:
         at = TopicPartition(topics.ready(lane), partition)
-        if (record := await _find(edge, at, request_id)) is not None:
+        if (record := await find(edge, at, request_id)) is not None:
             ready: Ready = decode(record.value, Ready)
             return Standing(
                 request_id, ready.tenant, lane, ready.model, ready.kind, ready.correlation_id
@@ -208,7 +192,7 @@ async def _waiting(edge: Edge, request_id: str) -> Standing | None:
         partition_of(request_id, count),
     }:  # ours, or by its key
         at = TopicPartition(topics.requests, place)
-        record = record or await _find(edge, at, request_id)
+        record = record or await find(edge, at, request_id)
     if record is None or record.value is None:
         return None
     try:
@@ -221,7 +205,8 @@ async def _waiting(edge: Edge, request_id: str) -> Standing | None:
     return Standing(request_id, tenant, lane, request.model, request.kind, correlation_id)
 
 
-async def _find(edge: Edge, at: TopicPartition, request_id: str) -> Record | None:
+async def find(edge: Edge, at: TopicPartition, request_id: str) -> Record | None:
+    """The request's record in this partition. Raises ScanBudget, LogUnavailable."""
     key = request_id.encode()
     budget = edge.settings.scan_budget
     records = scan(edge.member.log, at, since_ms=since(request_id), budget=budget)

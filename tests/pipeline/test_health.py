@@ -87,7 +87,9 @@ async def test_unknown_routes_methods_and_garbage_get_clear_answers(
     served: tuple[Member, int],
 ) -> None:
     _, port = served
-    assert (await get(port, "/v1/models"))[0] == 404
+    status, body = await get(port, "/v1/models")
+    assert status == 404 and set(body["error"]) == {"message", "type", "param", "code"}
+    assert body["error"]["type"] == "not_found_error"
     assert (await ask(port, b"POST /healthz HTTP/1.1\r\n\r\n"))[0] == 405
     assert (await ask(port, b"hello\r\n\r\n"))[0] == 400
     status, headers, body = await ask(port, b"HEAD /healthz HTTP/1.1\r\n\r\n")

@@ -137,6 +137,36 @@ async def test_a_whole_answer_with_logprobs_takes_them_from_the_slot(
     assert [one["content"][0]["token"] for one in shown if one] == ["Hi", "!"]
 
 
+async def test_logprobs_of_a_text_say_where_each_token_begins_also_behind_a_cut(
+    back: Backstage, edge: EdgeUnderTest
+) -> None:
+    async def script(asked: Asked) -> None:
+        await asked.admit()
+        await asked.open()
+        for pieces in (("Wa", "ter"), (" flö",), ("ws", ".")):
+            logprobs = [Logprob(token=piece, logprob=-0.5) for piece in pieces]
+            await asked.say(*pieces, logprobs=logprobs, finish="stop" if "." in pieces else None)
+        await asked.end()
+
+    wanted = [0, 2, 5, 9, 11]
+    reply, _ = await post(back, edge, TEXT | {"logprobs": 1}, script)
+    shown = reply.json()["choices"][0]["logprobs"]
+    assert shown["text_offset"] == wanted and len(shown["tokens"]) == 5
+    stream, asked = await post(back, edge, TEXT | {"logprobs": 1, "stream": True}, script)
+    said = [chunk["choices"][0]["logprobs"] for chunk in chunks_of(stream.text)]
+    assert [offset for one in said if one for offset in one["text_offset"]] == wanted
+    blocks = [block + "\n\n" for block in stream.text.split("\n\n") if block]
+    async with edge.client() as http:
+        for seen, block in enumerate(blocks[:-1], 1):
+            last = block.split("\n")[0].removeprefix("id: ")
+            path = f"/v1/requests/{asked.id}/events?format=openai"
+            rest = await http.get(path, headers={"Last-Event-ID": last})
+            assert rest.text == "".join(blocks[seen:])
+        path = f"/v1/requests/{asked.id}/events?format=openai&starting_after=1"
+        rest = await http.get(path)
+        assert chunks_of(rest.text)[0]["choices"][0]["logprobs"]["text_offset"] == [2]
+
+
 async def test_a_cached_answer_without_any_chunk_streams_whole(
     back: Backstage, edge: EdgeUnderTest
 ) -> None:

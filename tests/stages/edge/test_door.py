@@ -53,6 +53,10 @@ async def test_unknown_routes_and_methods_are_errors_in_openais_shape(edge: Edge
     async with edge.client() as http:
         check(await http.get("/v1/nothing"), 404, "route_not_found")
         check(await http.post("/v1/embeddings", json={}), 404, "route_not_found")
+        check(await http.get("/v1/models/"), 404, "route_not_found")
+        told = (await http.get("/")).json()  # who has only the address finds the rest
+        for path in (told["models"], told["description"], *told["state"]):
+            assert (await http.get(path)).status_code in (200, 503), path
         reply = await http.get("/v1/chat/completions")
         check(reply, 405, "method_not_allowed")
         assert reply.headers["allow"] == "POST"

@@ -6,9 +6,11 @@ import httpx
 import msgspec
 import pytest
 
+from pipeline.log import Commit, Outgoing, TopicPartition
 from schemas.codec import decode
 from schemas.control import Attach, ControlRecord, Detach
 from schemas.errors import Error
+from schemas.ids import partition_of
 from schemas.ledger import Cancel, LedgerRecord
 from schemas.request import Request
 
@@ -74,6 +76,55 @@ async def test_get_shows_every_state(back: Backstage, edge: EdgeUnderTest, elsew
             seen = (await client.get(path)).json()
             assert seen["state"] == "completed"
             assert seen["outcome"] == msgspec.to_builtins(result)
+
+
+async def ready(back: Backstage, partition: int, key: str) -> None:
+    """A record of the silver lane; what it says matters to nobody here."""
+    writer = await back.log.writer()
+    await writer.send(Outgoing(TOPICS.ready("silver"), b"", key=key.encode(), partition=partition))
+
+
+async def test_a_position_counts_the_whole_lane(back: Backstage, edge: EdgeUnderTest) -> None:
+    async with edge.client() as http:
+        asked = await begin(back, http)
+        own = partition_of(asked.id, TOPICS.ledger_partitions)
+        other = (own + 1) % TOPICS.ledger_partitions
+        for number in range(3):
+            await ready(back, own, f"before-{number}")
+            await ready(back, other, f"beside-{number}")
+        await ready(back, own, asked.id)
+        await asyncio.sleep(0.01)  # the next one is a millisecond later
+        await ready(back, other, "after")
+        seen = (await http.get(f"/v1/requests/{asked.id}")).json()
+        assert seen["position"] == 6
+        leased = TOPICS.group("orchestration.ready")
+        places = {TopicPartition(TOPICS.ready("silver"), p): Commit(2) for p in (own, other)}
+        await back.log.admin.commit(leased, places)
+        assert (await http.get(f"/v1/requests/{asked.id}")).json()["position"] == 2
+
+
+async def test_a_native_stream_says_how_long_it_waits_without_an_id(
+    back: Backstage, edge: EdgeUnderTest
+) -> None:
+    async with edge.client() as http:
+        asked = await begin(back, http)
+        await ready(back, partition_of(asked.id, TOPICS.ledger_partitions), asked.id)
+        await asked.admit()
+        async with http.stream("GET", f"/v1/requests/{asked.id}/events") as stream:
+            lines = stream.aiter_lines()
+            async with asyncio.timeout(30):
+                async for line in lines:
+                    if line == "event: position":
+                        break
+                said = msgspec.json.decode((await anext(lines)).removeprefix("data: "))
+                assert said["position"] == 0 and said["estimate"] is not None
+                await asked.open()
+                await asked.say("a", finish="stop")
+                await asked.end()
+                rest = [line async for line in lines]
+        assert "event: done" in rest and "event: position" not in rest
+        again = (await http.get(f"/v1/requests/{asked.id}/events")).text
+        assert all("id" in event for event in events_of(again))
 
 
 async def test_what_is_not_there_is_404_and_what_is_forgotten_410(edge: EdgeUnderTest) -> None:
