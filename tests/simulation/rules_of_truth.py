@@ -35,16 +35,17 @@ TRUTH = (
     Mutant(
         "a second output counts",
         "stages/delivery/winner.py",
-        'known = first and (request_id in self._ended or kind == "cancel")',
-        'known = first and kind == "cancel"',
+        '            request_id in self._ended or kind == "cancel" or not',
+        '            kind == "cancel" or not',
         "the first output that counts is the outcome",
     ),
     Mutant(
-        "delivery forgets what it delivered",
-        "stages/delivery/outcomes.py",
-        "known = winners.delivered.pop(request_id, None)",
-        "known = None",
-        "an outcome has one output; a redelivered one repeats what is missing",
+        "a lease is done before its outcome",
+        "stages/delivery/winner.py",
+        "            self._open[request_id] = opened\n            if kind",
+        "            self._open[request_id] = opened\n            self._done(record.offset)\n"
+        "            if kind",
+        "a fold begins at its oldest open request",
     ),
     Mutant(
         "no look-up before a repeated lease",

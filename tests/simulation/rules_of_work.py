@@ -56,6 +56,21 @@ WORK = (
         "    end = (await log.admin.end_offsets([at]))[at] - 1\n",
         "end first, then the start: nothing slips between",
     ),
+    Mutant(
+        "a lost answer is taken for an ack",
+        "pipeline/writer.py",
+        "        elif isinstance(error, LogUnavailable):\n            self._rest(queue, batch, error)\n",
+        "        elif isinstance(error, LogUnavailable):\n"
+        "            self._acknowledge(queue, batch, Ack(0, self._clock.ms()))\n",
+        "acks=all: what nobody has confirmed may be lost",
+    ),
+    Mutant(
+        "repeated with new bytes",
+        "workers/outbox.py",
+        "        k = voice.written\n",
+        "        k = max(0, voice.written - 1)\n",
+        "a worker repeats the same records: a chunk that says more than the last is dropped whole",
+    ),
     # who is alive, and who may do what
     Mutant(
         "silence counts while behind",
@@ -134,7 +149,38 @@ WORK = (
         "            pass\n",
         "what a drained worker does not finish is given back",
     ),
+    Mutant(
+        "two deaths are poison",
+        "stages/orchestration/judge.py",
+        "self.count >= min(DEATHS + others, DEATHS_LIMIT)",
+        "self.count >= 2",
+        "where workers die, a request may be hit twice before its first token",
+    ),
+    Mutant(
+        "a given partition is written to",
+        "stages/orchestration/dispatch.py",
+        "            if not desk.owns(item.partition):\n",
+        "            if False:\n",
+        "who lost a partition leases nothing of it: its fold stands still",
+    ),
+    Mutant(
+        "a waiting request is done at once",
+        "stages/orchestration/waiting.py",
+        "        self.desk.send(record).add_done_callback(\n",
+        "        item.complete()\n        self.desk.send(record).add_done_callback(\n",
+        "its ready record is complete when the waiting topic has it",
+    ),
     # the doors
+    Mutant(
+        "the tail begins when it is read",
+        "stages/edge/tail.py",
+        "        results = self._member.topics.results\n        push,",
+        "        await asyncio.sleep(1.0)\n"
+        "        ends = await self._member.log.admin.end_offsets(self._at)\n"
+        "        for at, end in ends.items():\n            self._reader.seek(at, end)\n"
+        "        results = self._member.topics.results\n        push,",
+        "position first, then ready",
+    ),
     Mutant(
         "unknown tags are skipped",
         "stages/orchestration/arrivals.py",

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, replace
 
 ROLES = {"edge": 2, "ingress": 2, "orchestration": 2, "worker": 3, "delivery": 2}
-RATES = (20.0, 60.0, 150.0)  # tokens/s: chunks of one token, of two, of five
+RATES = (6.0, 20.0, 60.0, 150.0)  # tokens/s: chunks of one token, of two, of five
 LANES = ("priority", "default", "flex")
 SPAN = 12.0  # s of virtual time in which requests come and faults strike
 PROCESS_FAULTS = ("kill", "pause", "deaf", "cut_off", "drain", "slow")
