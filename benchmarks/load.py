@@ -2,9 +2,23 @@
 
 import asyncio
 import json
+import random
 import time
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
+from itertools import repeat
 from urllib.parse import urlsplit
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def arrivals(count: int, rate: float) -> AsyncIterator[int]:
+    """Numbers at the moments of a Poisson process of `rate` a second, the same ones every time."""
+    chance, at = random.Random(0), time.perf_counter()
+    for number in range(count):
+        at += chance.expovariate(rate)
+        await asyncio.sleep(max(0.0, at - time.perf_counter()))
+        yield number
 
 
 @dataclass
@@ -20,6 +34,7 @@ class Load:
     finished: int = 0
     failed: int = 0
     _until: float = float("inf")
+    _raw: bytes = b""
 
     async def run(self, requests: int, at_once: int) -> "Load":
         left = iter(range(requests))
@@ -28,13 +43,46 @@ class Load:
 
     async def run_for(self, seconds: float, at_once: int) -> "Load":
         self._until = time.perf_counter() + seconds
-        await asyncio.gather(*(self._client(iter(int, 1)) for _ in range(at_once)))
+        await asyncio.gather(*(self._client(repeat(0)) for _ in range(at_once)))
         return self
 
-    async def _client(self, left: "object") -> None:
+    async def run_open(self, requests: int, clients: int, rate: float) -> "Load":
+        """Whoever comes does not wait for those before: `clients` connections, more where all are busy."""
+        idle = [await self._connect() for _ in range(clients)]
+        self._raw = self._request()
+
+        async def come() -> None:
+            begun = time.perf_counter()
+            connection = idle.pop() if idle else await self._connect()
+            if await self._ask(connection, begun):
+                idle.append(connection)
+
+        async with asyncio.TaskGroup() as tasks:
+            async for _ in arrivals(requests, rate):
+                tasks.create_task(come())
+        for _, writer in idle:
+            writer.close()
+        return self
+
+    async def _client(self, left: Iterable[int]) -> None:
         """One connection after another, kept alive where the edge keeps it."""
+        connection: Connection | None = None
+        self._raw = self._request()
+        for _ in left:
+            if time.perf_counter() >= self._until:
+                break
+            if connection is None:
+                connection = await self._connect()
+            if not await self._ask(connection, time.perf_counter()):
+                connection = None
+        if connection is not None:
+            connection[1].close()
+
+    async def _connect(self) -> Connection:
         host = urlsplit(self.url)
-        reader = writer = None
+        return await asyncio.open_connection(host.hostname, host.port)
+
+    def _request(self) -> bytes:
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": self.prompt}],
@@ -43,25 +91,21 @@ class Load:
         }
         raw = json.dumps(body).encode()
         head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host.netloc}\r\n"
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {urlsplit(self.url).netloc}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"
-        ).encode()
-        for _ in left:  # type: ignore[attr-defined]
-            if time.perf_counter() >= self._until:
-                break
-            if writer is None or writer.is_closing():
-                reader, writer = await asyncio.open_connection(host.hostname, host.port)
-            begun = time.perf_counter()
-            writer.write(head + raw)
-            assert reader is not None
-            if await self._read_stream(reader, begun):
-                self.finished += 1
-            else:
-                self.failed += 1
-                writer.close()
-                writer = None
-        if writer is not None:
-            writer.close()
+        )
+        return head.encode() + raw
+
+    async def _ask(self, connection: Connection, begun: float) -> bool:
+        """One request; False where it failed, and the connection with it."""
+        reader, writer = connection
+        writer.write(self._raw)
+        if await self._read_stream(reader, begun):
+            self.finished += 1
+            return True
+        self.failed += 1
+        writer.close()
+        return False
 
     async def _read_stream(self, reader: asyncio.StreamReader, begun: float) -> bool:
         """One chunked answer; True when it ended as it should."""

@@ -1,7 +1,11 @@
 """What the pipeline adds: time to first token over the bare chain of hops, requests per second per core,
 memory, idle CPU. Null engine; the floor is measured beside it in the same run, on the same broker.
 
-    python -m benchmarks.pipeline [--requests 100000] [--brokers embedded,apache] [--idle 60]
+    python -m benchmarks.pipeline [--requests 100000] [--brokers embedded,apache] [--idle 60] [--share 1]
+
+Streams at once come in a closed loop: a client asks again as soon as it was answered, and as the null
+engine takes no time, several of them take all of two cores. Streams at a rate come as people do, whether
+or not those before were answered; the floor is loaded in the same way.
 """
 
 import argparse
@@ -15,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.load import Load
+from benchmarks.load import Load, arrivals
 from benchmarks.machine import describe, quantile, table
 from tests.flow.installation import Installation, installation
 from tests.pipeline import brokers
@@ -24,6 +28,8 @@ from tests.pipeline import brokers
 HOPS = 5
 OURS = ("edge", "ingress", "orchestration", "delivery", "worker")
 ROUNDS = {1: 300, 8: 600, 64: 1500}  # streams at once → requests measured
+# connections → (requests a second in all, requests measured): a third of what two cores can do
+OPEN = {8: (20.0, 300), 64: (50.0, 1000)}
 
 
 def processes(headrace: Installation) -> dict[str, psutil.Process]:
@@ -39,8 +45,11 @@ def cpu_seconds(found: dict[str, psutil.Process], roles: tuple[str, ...]) -> flo
     return total
 
 
-async def floor(bootstrap: str, rounds: int, at_once: int) -> list[float]:
-    """Milliseconds of a chain of HOPS produce → consume hops with the same client library."""
+async def floor(bootstrap: str, rounds: int, at_once: int, rate: float = 0) -> list[float]:
+    """Milliseconds of a chain of HOPS produce → consume hops with the same client library.
+
+    `rate`: of an open loop; 0: closed, `at_once` of them.
+    """
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
     from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
@@ -84,7 +93,12 @@ async def floor(bootstrap: str, rounds: int, at_once: int) -> list[float]:
         for number in range(first, rounds, at_once):
             await one(number)
 
-    await asyncio.gather(*(lane(first) for first in range(at_once)))
+    if rate:
+        async with asyncio.TaskGroup() as coming:
+            async for number in arrivals(rounds, rate):
+                coming.create_task(one(number))
+    else:
+        await asyncio.gather(*(lane(first) for first in range(at_once)))
     for task in tasks:
         task.cancel()
     for client in (*producers, *consumers):
@@ -92,18 +106,29 @@ async def floor(bootstrap: str, rounds: int, at_once: int) -> list[float]:
     return took
 
 
-def first_token(headrace: Installation) -> list[list[str]]:
+def first_token(headrace: Installation, part: float) -> list[list[str]]:
+    """`part`: of the rounds, for a quick look."""
     rows = []
     for at_once, rounds in ROUNDS.items():
-        base = asyncio.run(floor(headrace.kafka, rounds, at_once))
-        load = asyncio.run(Load(headrace.url(), tokens=16).run(rounds, at_once))
-        took = load.first_token
-        row = [headrace.broker, str(at_once)]
-        for share in (0.5, 0.95):
-            low, high = quantile(base, share), quantile(took, share)
-            row.append(f"{high:.1f} / {low:.1f} ms = {high / low:.2f} ×")
-        rows.append(row)
+        count = max(at_once, int(rounds * part))
+        base = asyncio.run(floor(headrace.kafka, count, at_once))
+        load = asyncio.run(Load(headrace.url(), tokens=16).run(count, at_once))
+        rows.append([headrace.broker, f"{at_once} at once", *ratios(base, load.first_token)])
+    for clients, (rate, rounds) in OPEN.items():
+        count = max(clients, int(rounds * part))
+        base = asyncio.run(floor(headrace.kafka, count, clients, rate))
+        load = asyncio.run(Load(headrace.url(), tokens=16).run_open(count, clients, rate))
+        streams = f"{clients} at {rate:.0f}/s"
+        rows.append([headrace.broker, streams, *ratios(base, load.first_token)])
     return rows
+
+
+def ratios(base: list[float], took: list[float]) -> list[str]:
+    shown = []
+    for share in (0.5, 0.95):
+        low, high = quantile(base, share), quantile(took, share)
+        shown.append(f"{high:.1f} / {low:.1f} ms = {high / low:.2f} ×")
+    return shown
 
 
 def throughput(headrace: Installation, seconds: float) -> list[str]:
@@ -151,7 +176,7 @@ def running(kind: str) -> Iterator[Installation]:
             with (
                 brokers.apache_kafka(Path(folder) / "kafka") as kafka,
                 installation(
-                    Path(folder) / "home", kind, kafka.bootstrap, HEADRACE_WORKER_ENGINE="null"
+                    Path(folder) / "home", kind, kafka, HEADRACE_WORKER_ENGINE="null"
                 ) as made,
             ):
                 yield made
@@ -166,6 +191,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="of full load")
     parser.add_argument("--idle", type=float, default=60)
     parser.add_argument("--brokers", default="embedded,apache")
+    parser.add_argument("--share", type=float, default=1.0, help="of the rounds of first tokens")
     chosen = parser.parse_args()
     print(describe(), flush=True)
     for kind in chosen.brokers.split(","):
@@ -174,7 +200,7 @@ def main() -> None:
                 table(
                     f"Time to first token beside the bare chain of {HOPS} hops, {kind}",
                     ["broker", "streams", "p50: ours / floor", "p95: ours / floor"],
-                    first_token(headrace),
+                    first_token(headrace, chosen.share),
                 ),
                 flush=True,
             )
