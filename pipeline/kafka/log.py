@@ -10,17 +10,15 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from aiokafka import AIOKafkaConsumer
-
 from ..log import Clock, Listener, LogError, TopicPartition
 from ..settings import KafkaSettings
 from ..writer import OrderedWriter
 from . import options
 from .admin import KafkaAdmin
+from .brokers import Brokers
 from .group import KafkaGroupReader
 from .knock import knock
 from .noise import quieten
-from .packed import pack_fetches
 from .reader import KafkaReader
 from .writer import ProducerTransport
 
@@ -44,11 +42,11 @@ async def connect(
 class KafkaLog:
     def __init__(self, settings: KafkaSettings, clock: Clock, *, client_id: str) -> None:
         quieten()
-        pack_fetches()
         self._options = options.common(settings)
         self._clock = clock
         self._client_id = client_id
         self._admin = KafkaAdmin({**self._options, "client_id": f"{client_id}-admin"})
+        self._brokers = Brokers({**self._options, "client_id": client_id})
         self._open: list[KafkaReader | OrderedWriter] = []
 
     @property
@@ -63,14 +61,7 @@ class KafkaLog:
         self, start: Mapping[TopicPartition, int | str], *, name: str = ""
     ) -> KafkaReader:
         positions = await self._resolve(start)
-        wait = options.IDLE_WAIT if len(positions) == 1 else options.FETCH_WAIT
-        consumer = AIOKafkaConsumer(
-            **self._options,
-            **options.fetching(wait),
-            auto_offset_reset="none",  # a position that is gone is an error, never a jump
-            client_id=self._name(name),
-        )
-        reader = KafkaReader(consumer, self._admin, fetch_wait=wait)
+        reader = KafkaReader(self._brokers, self._admin, self._name(name))
         await reader.start(positions)
         self._keep(reader)
         return reader
@@ -87,14 +78,16 @@ class KafkaLog:
     ) -> KafkaGroupReader:
         for topic in topics:
             await self._admin.partitions(topic)
-        consumer = AIOKafkaConsumer(
-            **{**self._options, **options.fetching(), **options.member(assignor)},
-            group_id=group,
-            group_instance_id=instance_id,
-            client_id=self._name(name),
+        brokers = Brokers(
+            {
+                **self._options,
+                "client_id": self._name(name),
+                "request_timeout_ms": options.JOIN_TIMEOUT,
+            }
         )
-        reader = KafkaGroupReader(consumer, self._admin, group, listener)
-        await reader.join(topics)
+        reader = KafkaGroupReader(brokers, self._admin, self._name(name), group, listener)
+        member = options.member(assignor)
+        await reader.join(topics, {**member, "group_instance_id": instance_id})
         self._keep(reader)
         return reader
 
@@ -114,6 +107,7 @@ class KafkaLog:
                 await each.close()
             except LogError as error:
                 logger.warning("closing %s: %s", self._client_id, error)
+        await self._brokers.close()
         await self._admin.close()
 
     async def _resolve(

@@ -10,12 +10,14 @@ from ..settings import KafkaSettings
 
 REQUEST_TIMEOUT = 10_000  # ms; a broker that hangs longer is asked again
 # ms that a broker holds an empty fetch; it answers at once when there is a record. This is what an idle
-# consumer costs (0.25 % of a core with the broker's part at 500, 0.07 % at 2,000), and what a partition
-# waits for that was drained later than 100 ms while another one's fetch was out, and what a seek waits for
-FETCH_WAIT = 500
-IDLE_WAIT = 2_000  # where nothing came for IDLE_AFTER, and always where one partition is read
-IDLE_AFTER = 5.0  # s
+# reader costs, and how soon it can tell that its brokers are silent
+FETCH_WAIT = 2_000
+FETCH_BYTES = (
+    4 << 20
+)  # of one answer at most: what a reader that does not poll costs, for each broker
+PARTITION_BYTES = 262_144  # of one partition in it; a larger record comes whole
 HEARTBEAT = 3_000  # ms; also how soon a member hears of a rebalance
+JOIN_TIMEOUT = 50_000  # ms; a join waits until a dead member's session has run out
 ASSIGNORS = {  # never Sticky: it keeps state for the whole process
     "roundrobin": RoundRobinPartitionAssignor,
     "range": RangePartitionAssignor,
@@ -41,24 +43,12 @@ def common(settings: KafkaSettings) -> dict[str, Any]:
     return options
 
 
-def fetching(wait: int = FETCH_WAIT) -> dict[str, Any]:
-    return {
-        "enable_auto_commit": False,
-        "fetch_max_wait_ms": wait,
-        "max_partition_fetch_bytes": 262_144,  # unread at most, a partition; a larger record comes whole
-        "consumer_timeout_ms": 5_000,  # events wake the fetch loop; the default does so 5 times a second
-        "isolation_level": "read_uncommitted",
-    }
-
-
 def member(assignor: str) -> dict[str, Any]:
     return {
-        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
         "session_timeout_ms": 45_000,
         "heartbeat_interval_ms": HEARTBEAT,
         "rebalance_timeout_ms": 60_000,
         "max_poll_interval_ms": 3_600_000,  # a full stage does not poll; it has a watchdog of its own
-        # a join waits until a dead member's session has run out
-        "request_timeout_ms": 50_000,
-        "partition_assignment_strategy": (ASSIGNORS[assignor],),
+        "assignors": (ASSIGNORS[assignor],),
     }
