@@ -7,25 +7,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import random
 import sqlite3
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from aiokafka.record.memory_records import MemoryRecords
 
 from tests.pipeline.brokers import EmbeddedBroker
-from tests.pipeline.embedded.load import (
-    PARTITIONS,
-    SECOND,
-    Churner,
-    Committer,
-    Producer,
-    Writer,
-    Written,
-    create,
-)
+from tests.pipeline.embedded.load import PARTITIONS, SECOND, Written, writing
 from tests.pipeline.embedded.wire import Wire
 
 
@@ -92,12 +85,14 @@ class Checker:
                 self.ends[partition] += len(log)
             table = {record.key: record for record in (await read(wire, "table", 0)).values()}
             for key, number in newest.items():
-                assert int(table[key].value) >= number, f"key {key!r} went back"
+                newest_found = int(table[key].value) if key in table else -1
+                assert newest_found >= number, f"key {key!r} went back"
             assert await offset_of(wire, "churn", 0, -1) >= churned
             answer = await wire.call(
                 "offset_fetch", 5, group_id="g", topics=[{"name": "log", "partition_indexes": [0]}]
             )
-            assert answer.topics[0].partitions[0].committed_offset >= committed
+            found = answer.topics[0].partitions[0].committed_offset
+            assert found >= committed, f"the committed offset went back from {committed} to {found}"
 
     async def _read(self, wire: Wire, partition: int) -> dict[int, bytes]:
         start = self.ends[partition]
@@ -116,44 +111,40 @@ class Checker:
         self.seen[partition, name] = max(before, number)
 
 
-async def run(directory: Path, times: int, seed: int) -> str:
-    """Kill the broker so often; returns what was written. Raises `AssertionError`."""
+Strike = Callable[[EmbeddedBroker], Awaitable[None]]
+
+
+def eager(directory: Path) -> EmbeddedBroker:
+    """A broker whose upkeep never rests, so that kills hit it."""
+    return EmbeddedBroker(directory, program="tests.pipeline.embedded.eager")
+
+
+async def run(broker: EmbeddedBroker, times: int, seed: int, strike: Strike | None = None) -> str:
+    """Kill the broker so often; returns what was written. Raises `AssertionError`.
+
+    `strike` ends the broker's process; without it a kill comes at a moment that chance chooses.
+    """
     chance = random.Random(seed)
-    broker = EmbeddedBroker(directory, program="tests.pipeline.embedded.eager")
+
+    async def at_random(broker: EmbeddedBroker) -> None:
+        await asyncio.sleep(chance.uniform(0.02, 0.3))
+        broker.kill()
+
     broker.start()
-    written = Written()
-    async with await Wire.connect(broker.bootstrap) as wire:
-        await create(wire)
-    writers: list[Writer] = [
-        Producer("once", broker.bootstrap, chance, idempotent=True),
-        Producer("plain-1", broker.bootstrap, chance, idempotent=False),
-        Producer("plain-2", broker.bootstrap, chance, idempotent=False),
-        Churner("churn", broker.bootstrap, chance),
-        Committer("commit", broker.bootstrap, chance),
-    ]
-    tasks = [asyncio.create_task(writer.run(written)) for writer in writers]
-    checker = Checker()
+    written, checker = Written(), Checker()
     try:
-        for _ in range(times):
-            await asyncio.sleep(chance.uniform(0.02, 0.3))  # chance chooses what the kill hits
-            broker.kill()
-            await asyncio.to_thread(broker.start)
-            async with asyncio.timeout(60):
-                await checker.check(broker.bootstrap, written)
-            failed = next((task for task in tasks if task.done()), None)
-            if failed is not None:
-                failed.result()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with writing(broker.bootstrap, chance, written) as check_writers:
+            for _ in range(times):
+                await (strike or at_random)(broker)
+                await asyncio.to_thread(broker.start)
+                async with asyncio.timeout(60):
+                    await checker.check(broker.bootstrap, written)
+                check_writers()
         await Checker().check(broker.bootstrap, written)
     finally:
-        for task in tasks:
-            task.cancel()
         broker.stop()
-    db = sqlite3.connect(directory / "log.sqlite3")
-    assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    db.close()
+    with contextlib.closing(sqlite3.connect(broker.directory / "log.sqlite3")) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     return (
         f"{times} kills, {len(written.log)} records, {written.churned} with retention,"
         f" {written.committed + 1} commits: all there"
@@ -167,7 +158,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}")
     with tempfile.TemporaryDirectory() as directory:
-        print(asyncio.run(run(Path(directory), arguments.times, arguments.seed)))
+        print(asyncio.run(run(eager(Path(directory)), arguments.times, arguments.seed)))
 
 
 if __name__ == "__main__":

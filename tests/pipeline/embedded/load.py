@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import contextlib
 import random
 import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -94,10 +96,11 @@ class Churner(Writer):
         base = await produce(wire, "churn", 0, batch((None, bytes(20_000)), timestamp=now()))
         written.churned = base + 1
         self.number += 1
-        key = b"%d" % self.chance.randrange(20)
+        keys = [b"%d" % key for key in self.chance.sample(range(20), 2)]
         value = b"%d" % self.number + b" " * 1000
-        await produce(wire, "table", 0, batch((key, value), timestamp=now()))
-        written.newest[key] = self.number
+        # two keys, so that compaction has batches to rewrite and not only to delete
+        await produce(wire, "table", 0, batch(*((key, value) for key in keys), timestamp=now()))
+        written.newest |= dict.fromkeys(keys, self.number)
 
 
 class Committer(Writer):
@@ -159,3 +162,35 @@ async def create(wire: Wire, log: dict[str, str] | None = None) -> None:
             "create_topics", 4, topics=[topic], timeout=SECOND, validate_only=False
         )
         assert answer.topics[0].error_code == 0
+
+
+@contextlib.asynccontextmanager
+async def writing(
+    bootstrap: str, chance: random.Random, written: Written, log: dict[str, str] | None = None
+) -> AsyncIterator[Callable[[], None]]:
+    """Three producers, a churner and a committer at work; call what it yields to hear of a failure.
+
+    `log` are configs of the topic that the producers write.
+    """
+    async with await Wire.connect(bootstrap) as wire:
+        await create(wire, log)
+    writers: list[Writer] = [
+        Producer("once", bootstrap, chance, idempotent=True),
+        Producer("plain-1", bootstrap, chance, idempotent=False),
+        Producer("plain-2", bootstrap, chance, idempotent=False),
+        Churner("churn", bootstrap, chance),
+        Committer("commit", bootstrap, chance),
+    ]
+    tasks = [asyncio.create_task(writer.run(written)) for writer in writers]
+
+    def check() -> None:
+        for task in tasks:
+            if task.done():
+                task.result()
+
+    try:
+        yield check
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

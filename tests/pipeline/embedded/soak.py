@@ -17,19 +17,8 @@ from pathlib import Path
 import psutil
 
 from tests.pipeline.brokers import EmbeddedBroker
-from tests.pipeline.embedded.load import (
-    PARTITIONS,
-    Churner,
-    Committer,
-    Producer,
-    Writer,
-    Written,
-    create,
-    now,
-    produce,
-)
-from tests.pipeline.embedded.scene import create as create_topic
-from tests.pipeline.embedded.scene import fetch
+from tests.pipeline.embedded.load import PARTITIONS, Written, now, produce, writing
+from tests.pipeline.embedded.scene import create, fetch
 from tests.pipeline.embedded.wire import Wire, batch
 
 _PROBES = 50  # hops a sample
@@ -85,16 +74,12 @@ async def loaded(broker: EmbeddedBroker, minutes: float, chance: random.Random) 
     """Load the broker so long, and take samples."""
     written = Written()
     samples: list[Sample] = []
-    async with await Wire.connect(broker.bootstrap) as wire:
-        await create(wire, log={"retention.bytes": str(_RETENTION)})
-        await create_topic(wire, "probe", retention_bytes="100000")
-        writers: list[Writer] = [
-            Producer("once", broker.bootstrap, chance, idempotent=True),
-            Producer("plain", broker.bootstrap, chance, idempotent=False),
-            Churner("churn", broker.bootstrap, chance),
-            Committer("commit", broker.bootstrap, chance),
-        ]
-        tasks = [asyncio.create_task(writer.run(written)) for writer in writers]
+    retention = {"retention.bytes": str(_RETENTION)}
+    async with (
+        await Wire.connect(broker.bootstrap) as wire,
+        writing(broker.bootstrap, chance, written, log=retention) as check_writers,
+    ):
+        await create(wire, "probe", retention_bytes="100000")
         end = time.monotonic() + 60 * minutes
         while time.monotonic() < end:
             await asyncio.sleep(min(10.0, 60 * minutes / 8))
@@ -105,12 +90,7 @@ async def loaded(broker: EmbeddedBroker, minutes: float, chance: random.Random) 
                 f" hop {one.hop:.1f} ms, {written.churned + written.committed:,} writes",
                 flush=True,
             )
-            failed = next((task for task in tasks if task.done()), None)
-            if failed is not None:
-                failed.result()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            check_writers()
     return samples
 
 
