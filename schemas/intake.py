@@ -40,6 +40,13 @@ _KNOWN = (
     *NEUTRAL,
 )
 _CHECKS = {**SAMPLING, **LIMITS, **ECHOED, **NEUTRAL}
+_NAMES = frozenset(_KNOWN)
+# what says as much as its absence: a record of ours names every field. `top_logprobs`: not beside a number
+_DEFAULTS = {
+    field.name: field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+    for field in msgspec.structs.fields(Request)
+    if not field.required and field.name in SAMPLING and field.name not in (*ECHOED, "top_logprobs")
+}
 _RECORD_ONLY = ("id", "type")
 _TAG = Request.__struct_config__.tag
 _canonical = msgspec.json.Encoder(order="deterministic")
@@ -115,9 +122,12 @@ def _parse(body: dict[str, Any], route: Route) -> Parsed:
     for name, value in body.items():
         if value is None:
             continue
+        default = _DEFAULTS.get(name)
+        if type(value) is type(default) and value == default:
+            continue
         check = _CHECKS.get(name)
         if check is None:
-            if name not in _KNOWN and not (route == "record" and name in _RECORD_ONLY):
+            if name not in _NAMES and not (route == "record" and name in _RECORD_ONLY):
                 raise _unknown(name, route)
             continue
         checked = check(value, name)

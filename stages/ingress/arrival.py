@@ -1,6 +1,6 @@
 """A record of `hr.requests` before anything is asked of it: whose it is, since when, which id counts."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipeline.log import Record
 from schemas import ids
@@ -19,8 +19,7 @@ class BadId(ValueError):
     """An id that cannot be this record's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """What the record's place and headers say. Never raises: what is odd is refused later."""
 
     record: Record

@@ -1,7 +1,5 @@
 """The ends that ingress itself decides: `output(0)`, before any lease."""
 
-from dataclasses import replace
-
 from pipeline.log import Outgoing, Record
 from pipeline.stage import DeadLetter
 from pipeline.topics import Topics
@@ -38,7 +36,7 @@ def of_dead_letter(record: Record, dead: DeadLetter, now: int) -> Output:
     arrival = arrive(record)
     if header(record.headers, "content-type") is None:
         # no form was said and none can be seen: its publisher reads JSON at the least
-        arrival = replace(arrival, encoding=JSON)
+        arrival = arrival._replace(encoding=JSON)
     id = arrival.derived_id
     given = text_header(record.headers, "request-id") or ""
     fresh = is_id(given) and timely(given, record)
