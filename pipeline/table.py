@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from . import metrics
 from .log import Log, LogUnavailable, OffsetGone, Reader, Record, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class Table(Generic[T]):
             self.items[key] = self._decode(record.value)
         except ValueError as error:  # codec.Unreadable is one
             self.unreadable += 1
+            metrics.unreadable.labels(record.topic).inc()
             logger.warning(
                 "table %s: offset %d of key %r is unreadable: %s",
                 record.topic,

@@ -135,7 +135,12 @@ class Arrivals:
         metrics.dead_letters.labels("orchestration", "unreadable").inc()
         logs.warn("dead_letter", topic=record.topic, offset=record.offset, error=error)
         buried = self.desk.bury(letter)
-        if request_id is None or not is_id(request_id):
+        # of another partition: no ingress wrote it, and its request is not ours to end
+        if (
+            request_id is None
+            or not is_id(request_id)
+            or self.desk.partition(request_id) != record.partition
+        ):
             buried.add_done_callback(lambda _: tracker.done(record.offset))
             return
         subject = of_headers(request_id, record.headers, record.value or b"", place)

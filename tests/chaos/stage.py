@@ -41,6 +41,8 @@ def fleet(
         "HEADRACE_UP_EDGES": "2",
         "HEADRACE_UP_WORKERS": str(workers),
         "HEADRACE_WORKER_SLOTS": "512",
+        # an edge that is killed again and again is long in coming back: its clients are not gone
+        "HEADRACE_EDGE_DISCONNECT_GRACE": "120",
         "HEADRACE_TOPICS_REPLICATION": "3" if broker == "apache3" else "1",
     }
     if shape.model == "null":

@@ -84,16 +84,23 @@ def of_requests(chance: random.Random, used: str) -> Iterator[Bad]:
         yield Bad(value, key, odd_headers(chance), letter="ingress")
 
 
-def of_ready(chance: random.Random, used: str) -> Iterator[Bad]:
-    """With the id of nobody, of a request of its own, and of another tenant's that has ended."""
+def of_ready(chance: random.Random, used: str, partitions: int) -> Iterator[Bad]:
+    """With the id of nobody, of a request of its own, of one that lies in another partition, and of
+    another tenant's that has ended."""
     for value in values(chance):
         own = mint(now(), chance)
         yield Bad(value, None, odd_headers(chance), 0, "orchestration")
-        yield Bad(value, None, [("request-id", own.encode())], letter="orchestration", ends=own)
+        told: Pairs = [("request-id", own.encode())]
+        yield Bad(value, None, told, partition_of(own, partitions), "orchestration", own)
         own = mint(now(), chance)
-        yield Bad(value, own.encode(), odd_headers(chance), letter="orchestration", ends=own)
+        told = [("request-id", own.encode())]
+        astray = (partition_of(own, partitions) + 1) % partitions
+        yield Bad(value, None, told, astray, "orchestration")
+        own = mint(now(), chance)
+        place = partition_of(own, partitions)
+        yield Bad(value, own.encode(), odd_headers(chance), place, "orchestration", own)
         theirs: Pairs = [("request-id", used.encode()), ("tenant", b"mallory")]
-        yield Bad(value, used.encode(), theirs, letter="orchestration")
+        yield Bad(value, used.encode(), theirs, partition_of(used, partitions), "orchestration")
 
 
 def of_work(chance: random.Random, used: str, inboxes: list[int]) -> Iterator[Bad]:
@@ -138,7 +145,7 @@ def malformed(
     topic: str, seed: int, count: int, *, used: str, inboxes: list[int], partitions: int
 ) -> list[Bad]:
     """`count` records for a topic, every kind in turn; the same for the same seed, but for the ids.
-    `partitions`: of the ledger."""
+    `partitions`: of the ledger and of a lane."""
     chance = random.Random(f"{topic} {seed}")
     found: list[Bad] = []
     while len(found) < count:
@@ -149,7 +156,7 @@ def malformed(
         elif topic == "ledger":
             more = list(of_ledger(chance, used, partitions))
         else:
-            more = list(of_ready(chance, used))
+            more = list(of_ready(chance, used, partitions))
         chance.shuffle(more)
         found += more
     return found[:count]

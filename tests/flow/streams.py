@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.flow.installation import Installation
+
 
 @dataclass
 class Frame:
@@ -105,3 +107,15 @@ def metric(url: str, name: str) -> float:
         if line.startswith(f"{name} "):
             return float(line.rpartition(" ")[2])
     raise AssertionError(f"{url} shows no {name}")
+
+
+def unreadable(headrace: Installation, topic: str) -> float:
+    """Records of a topic that all members together have counted and skipped."""
+    name = f'headrace_unreadable_total{{topic="{headrace.topic(topic)}"}} '
+    total = 0.0
+    for each in headrace.state()["roles"]:
+        if each["metrics"]:
+            parts = urlsplit(str(each["metrics"]))
+            page = str(_call(f"http://{parts.netloc}", "GET", parts.path, None, {})[2])
+            total += sum(float(line.split()[-1]) for line in page.splitlines() if name in line)
+    return total

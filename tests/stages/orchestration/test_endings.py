@@ -202,14 +202,18 @@ def test_an_unreadable_ready_record_is_a_dead_letter_and_ends_its_request() -> N
         headers = headers_of("ready/2", request_id=ready.request_id, tenant="acme", lane="gold")
         await stand.send(topic, b"\xc1 not msgpack", ready.request_id.encode(), headers)
         await stand.send(topic, None, None, ())
+        lost = stand.ready().request_id  # of a partition that may be another owner's
+        astray = (partition_of(lost, stand.topics.ledger_partitions) + 1) % 2
+        await stand.send(topic, b"??", None, headers_of("ready/2", request_id=lost), astray)
         after = await stand.ask(lane="gold")
         await stand.ended(ready.request_id, after)
         result = stand.results()[ready.request_id][0]
         assert (result.outcome, result.error and result.error.code) == ("failed", "unreadable")
         assert result.tenant == "acme"
-        letters = stand.read(stand.topics.dead("orchestration"))
-        assert [letter.value for letter in letters] == [b"\xc1 not msgpack", None]
-        assert letters[0].headers[: len(headers)] == headers
+        letters = {each.value: each for each in stand.read(stand.topics.dead("orchestration"))}
+        assert letters.keys() == {b"\xc1 not msgpack", None, b"??"}
+        assert letters[b"\xc1 not msgpack"].headers[: len(headers)] == headers
+        assert lost not in stand.results()
 
     on_stand(story)
 
