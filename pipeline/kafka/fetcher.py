@@ -158,6 +158,8 @@ class Fetcher:
             if node not in self._leaders:
                 self._leaders[node] = Leader(node, self._brokers, self._name, self._answered)
             self._leaders[node].places.append(place)
+            if self._leaders[node].asks(place.at) is None:
+                self._leaders[node].interrupt()  # what came to it must not wait for its answer
         for leader in [each for each in self._leaders.values() if not each.places]:
             leader.drop()
             if not leader.unread:

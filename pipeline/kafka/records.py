@@ -111,7 +111,9 @@ def _open(
     at: TopicPartition, batch: memoryview, magic: int, position: int, records: list[Record]
 ) -> None:
     topic, partition = at
-    opened: Any = DefaultRecordBatch(batch) if magic >= 2 else MemoryRecords(batch).next_batch()
+    if not 0 <= magic < len(LEAST):
+        raise kafka.CorruptRecordException(f"format {magic} is unknown")
+    opened: Any = DefaultRecordBatch(batch) if magic == 2 else _legacy(batch)
     if not opened.validate_crc():
         raise kafka.CorruptRecordException("its checksum is off")
     if opened.is_control_batch:
@@ -123,6 +125,10 @@ def _open(
             records.append(
                 Record(topic, partition, offset, each.timestamp, each.key, each.value, pairs)
             )
+
+
+def _legacy(batch: memoryview) -> Any:
+    return MemoryRecords(bytes(batch)).next_batch()
 
 
 def _report(at: TopicPartition, first: int, following: int, cause: str) -> None:
