@@ -1,6 +1,10 @@
 """The edge: HTTP in, SSE out."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from redis.asyncio import Redis
 
 from pipeline.log import LogUnavailable
 from pipeline.member import Fatal, Member
@@ -29,16 +33,33 @@ TICK = 1.0  # s
 MARGIN = 3.0  # s of the drain limit kept for closing what is still open
 
 
+class Host(Protocol):
+    """What takes requests to the application: a server of sockets, or of a simulation."""
+
+    async def listen(self) -> int: ...
+    def stamp(self, now: float) -> None: ...
+    def refuse_new(self) -> None: ...
+    async def idle(self, timeout: float) -> bool: ...
+    async def close(self) -> None: ...
+
+
 async def run(member: Member) -> None:
     """Serve until `draining` is set and what is open has ended, or its time is over.
 
     Raises Fatal when it cannot listen.
     """
+    settings = member.settings
+    store = connect(settings.store.url)
+    await serve(member, lambda app: Server(app, settings.edge), store)
+
+
+async def serve(member: Member, host: Callable[[App], Host], store: Redis | None) -> None:
+    """The same, behind whatever `host` makes."""
     urgent = await member.log.writer("edge")
     bulk = await member.log.writer("edge-status")
-    edge = assemble(member, Outbox(member, urgent))
+    edge = assemble(member, Outbox(member, urgent), store)
     presence = Presence(member, bulk, lambda: {"slots": edge.tails.slots})
-    server = Server(App(edge), member.settings.edge)
+    server = host(App(edge))
     member.http = await listen(server, member.settings.edge)
     await open_tail(edge)
     note_missing(edge, 0.0)
@@ -72,7 +93,7 @@ async def run(member: Member) -> None:
         await bulk.close()
 
 
-async def listen(server: Server, settings: EdgeSettings) -> str:
+async def listen(server: Host, settings: EdgeSettings) -> str:
     """The URL. Raises Fatal: the port is taken, or may not be used."""
     try:
         port = await server.listen()
@@ -97,7 +118,7 @@ async def open_tail(edge: Edge) -> None:
             await asyncio.sleep(TICK)
 
 
-def assemble(member: Member, outbox: Outbox) -> Edge:
+def assemble(member: Member, outbox: Outbox, store: Redis | None) -> Edge:
     settings, topics = member.settings.edge, member.topics
     feeds = Feeds()
     tails = Tails(member, feeds)
@@ -116,7 +137,7 @@ def assemble(member: Member, outbox: Outbox) -> Edge:
         outbox=outbox,
         attachments=Attachments(member, outbox),
         admission=Admission(target, member.chance),
-        idempotency=Idempotency(connect(member.settings.store.url), topics.prefix),
+        idempotency=Idempotency(store, topics.prefix),
     )
 
 
@@ -129,7 +150,7 @@ async def _until(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def tick(edge: Edge, server: Server, presence: Presence) -> None:
+async def tick(edge: Edge, server: Host, presence: Presence) -> None:
     """Once a second, and more often while something is missing: what `/readyz` names, who needs a ping,
     and now and then the attachments again."""
     loop = asyncio.get_running_loop()
@@ -173,7 +194,7 @@ def ping(edge: Edge) -> None:
         feed.busy = False
 
 
-async def drain(edge: Edge, server: Server) -> None:
+async def drain(edge: Edge, server: Host) -> None:
     """Events can be resumed elsewhere and close at once; the others get what time there is."""
     edge.attachments.drain()
     for feed in edge.feeds.all():

@@ -29,7 +29,7 @@ class Call:
         self, process: Process | None, method: str, path: str,
         body: dict[str, Any] | None = None, headers: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
-        if process is None or process.app is None or not process.server.open:
+        if process is None or process.server.app is None or not process.server.open:
             raise Broken("nobody listens")
         self._incoming: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(BUFFER)
         self._lost: list[Any] = []
@@ -52,7 +52,7 @@ class Call:
         self._rest = b""
         self._ended = False
         self._task = asyncio.get_running_loop().create_task(
-            self._run(process.app, scope), context=process.context
+            self._run(process.server.app, scope), context=process.context
         )
         process.server.calls.add(self._task)
         self._task.add_done_callback(process.server.calls.discard)

@@ -9,14 +9,10 @@ from typing import Any
 
 from pipeline.member import Member
 from pipeline.memory import MemoryLog
-from pipeline.presence import Presence
 from pipeline.simulation.loop import OWNER, VirtualLoop
 from stages.delivery.role import run as delivery
 from stages.edge.app import App
-from stages.edge.edge import Edge
-from stages.edge.idempotency import Idempotency
-from stages.edge.outbox import Outbox
-from stages.edge.role import assemble, drain, note_missing, tick
+from stages.edge.role import serve
 from stages.ingress.role import run as ingress
 from stages.orchestration.role import run as orchestration
 
@@ -27,8 +23,13 @@ class InlineServer:
     """What an edge's role asks of its server, without sockets: exchanges are calls of the application."""
 
     def __init__(self) -> None:
+        self.app: App | None = None
+        self.open = False
         self.calls: set[asyncio.Task[None]] = set()
+
+    async def listen(self) -> int:
         self.open = True
+        return 0
 
     def stamp(self, now: float) -> None:
         """The `Date` header is the server's, and there is none."""
@@ -41,6 +42,9 @@ class InlineServer:
             await asyncio.wait(self.calls, timeout=timeout)
         return not self.calls
 
+    async def close(self) -> None:
+        self.open = False
+
 
 @dataclass(eq=False)
 class Process:
@@ -49,7 +53,6 @@ class Process:
     member: Member
     log: MemoryLog
     task: "asyncio.Task[None] | None" = None
-    app: App | None = None  # of an edge, once it serves
     server: InlineServer = field(default_factory=InlineServer)
     ended: bool = False  # on purpose
     held: bool = False  # paused: what it is asked waits
@@ -85,7 +88,7 @@ class Process:
     def kill(self) -> None:
         """kill -9: nothing more of it is written, and its connections break."""
         self.ended = True
-        self.app = None
+        self.server.open = False
         self.log.cut()
         self._loop.thaw(self.owner)  # what is dead is not stopped any more
         for call in list(self.server.calls):
@@ -96,47 +99,12 @@ class Process:
 
 async def edge(process: Process, store: Store) -> None:
     """The edge's role without its sockets."""
-    member = process.member
-    urgent = await member.log.writer("edge")
-    bulk = await member.log.writer("edge-bulk")
-    made: Edge = assemble(member, Outbox(member, urgent))
-    made.idempotency = Idempotency(store, member.topics.prefix)  # type: ignore[arg-type]
-    presence = Presence(member, bulk, lambda: {"slots": made.tails.slots})
-    await made.tails.shared.open()
-    note_missing(made, 0.0)
-    member.missing.pop("start", None)
-    process.app = App(made)
-    server: Any = process.server
-    work = [
-        asyncio.create_task(each)
-        for each in (
-            made.tails.shared.run(),
-            made.members.run(),
-            made.models.run(),
-            presence.run(),
-            tick(made, server, presence),
-        )
-    ]
-    drained = asyncio.create_task(_until(member.draining))
-    try:
-        await asyncio.wait({*work, drained}, return_when=asyncio.FIRST_COMPLETED)
-        for task in work:
-            if task.done():
-                task.result()
-        await drain(made, server)
-    finally:
-        process.app = None
-        for task in (*work, drained):
-            task.cancel()
-        await asyncio.gather(*work, drained, return_exceptions=True)
-        await presence.leave()
-        await made.tails.close()
-        await urgent.close()
-        await bulk.close()
 
+    def host(app: App) -> InlineServer:
+        process.server.app = app
+        return process.server
 
-async def _until(event: asyncio.Event) -> None:
-    await event.wait()
+    await serve(process.member, host, store)  # type: ignore[arg-type]  # all that keys need
 
 
 ROLES: dict[str, Callable[[Member], Coroutine[Any, Any, None]]] = {
