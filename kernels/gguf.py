@@ -48,6 +48,7 @@ _SCALARS = {
     12: "d",
 }
 _STRING, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")  # before each string
 _MAX_DIMS = 4  # the specification's limit
 _MAX_NAME = 1024  # bytes; the longest tensor names in use have about 60
 
@@ -161,6 +162,8 @@ class GGUFFile:
             self._fits(count, dtype.itemsize, "array items")
             return np.frombuffer(self._take(count * dtype.itemsize), dtype).tolist()
         self._fits(count, 8, "array items")  # each has a length of 8 bytes, at least
+        if item == _STRING:
+            return self._strings(count)
         return [self._value(item, depth + 1) for _ in range(count)]
 
     def _string(self, limit: int | None = None) -> str:
@@ -174,6 +177,23 @@ class GGUFFile:
             raise self._corrupt(
                 f"a string that is not UTF-8 at byte {self._at - length}"
             ) from error
+
+    def _strings(self, count: int) -> list[str]:
+        """An array of strings: a vocabulary has a hundred thousand, so without a call for each."""
+        data, size, at = self._map, self._size, self._at
+        found: list[str] = []
+        for _ in range(count):
+            start = at + _LENGTH.size
+            if start > size or (at := start + _LENGTH.unpack_from(data, at)[0]) > size:
+                break
+            try:
+                found.append(data[start:at].decode("utf-8"))
+            except UnicodeDecodeError as error:
+                raise self._corrupt(f"a string that is not UTF-8 at byte {start}") from error
+        if len(found) < count:
+            raise self._corrupt(f"{count} strings announced at byte {self._at}: truncated?")
+        self._at = at
+        return found
 
     def _scalar(self, code: str) -> Any:
         size = struct.calcsize("<" + code)

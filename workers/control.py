@@ -6,7 +6,7 @@ from pipeline import logs, metrics
 from pipeline.log import LogUnavailable, OffsetGone, Reader, Record, TopicPartition
 from pipeline.member import Member
 from schemas.codec import Unreadable, decode
-from schemas.control import ControlRecord, Wake
+from schemas.control import ControlRecord, Load, Unload, Wake
 from workers.endings import SUPERSEDED, cancelled, expired
 from workers.runs import Runs
 
@@ -52,6 +52,12 @@ class Control:
             metrics.unreadable.labels(record.topic).inc()
             logs.warn("unreadable", topic=record.topic, offset=record.offset, error=error)
             return
+        if isinstance(message, Load | Unload) and message.member == self._member.id:
+            metrics.void_records.labels(type(message).__name__.lower()).inc()
+            why = "a worker serves the model that it was started with: start one with --model"
+            logs.warn(
+                "refused", record=type(message).__name__.lower(), model=message.model, why=why
+            )
         if not isinstance(message, Wake):
             return
         if message.superseded:

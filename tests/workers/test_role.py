@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from pipeline import metrics
 from pipeline.member import Fatal
+from schemas.control import Load
 from schemas.ledger import Output, Released
 from tests.workers.stand import TOPICS, Stand, answer, listed, status, virtual, words, worker
 from workers.heartbeat import EngineStuck
@@ -77,6 +79,24 @@ def test_each_orchestrator_is_offered_credits_and_none_while_draining() -> None:
             member.draining.set()
             await asyncio.sleep(3)
             assert status(stand).credits == before
+
+    virtual(main)
+
+
+def test_an_order_to_load_another_model_is_refused_and_counted() -> None:
+    async def main() -> None:
+        stand = Stand(null_rate=10)
+        await stand.begin()
+        async with worker(stand) as member:
+            refused = metrics.void_records.labels("load")
+            before = refused._value.get()
+            await stand.write(TOPICS.control, Load(member="other-1", model="x"), partition=0)
+            await stand.write(TOPICS.control, Load(member=member.id, model="x"), partition=0)
+            order = stand.order(member)
+            await stand.send(order)  # it goes on with what it has
+            output = await stand.end(order.request_id)
+            assert isinstance(output, Output) and output.outcome == "completed"
+            assert refused._value.get() == before + 1
 
     virtual(main)
 
