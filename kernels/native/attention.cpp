@@ -37,10 +37,19 @@ struct Queries {
   float share[TILE];      // one over the sum of its weights
 };
 
+inline void prefetch(const half* p, int count) {
+  for (int i = 0; i < count; i += 32) __builtin_prefetch(p + i);  // 64 bytes
+}
+
+// Blocks lie anywhere, so the next one's keys and this one's values are asked for ahead.
 template <int R>
-static void score(const Queries& t, const half* keys, int64_t block_room, const int32_t* table,
-                  int count, int size, int dim) {
+static void score(const Queries& t, const half* keys, const half* values, int64_t block_room,
+                  const int32_t* table, int count, int size, int dim) {
   for (int at = 0; at < count; at += LANES) {
+    if (at % size == 0) {
+      if (at + size < count) prefetch(keys + table[at / size + 1] * block_room, size * dim);
+      prefetch(values + table[at / size] * block_room, size * dim);
+    }
     const half* k = keys + table[at / size] * block_room + at % size;
     Vec s[R];
     for (int r = 0; r < R; r++) s[r] = zero();
@@ -90,7 +99,7 @@ static void mix(const Queries& t, const half* values, int64_t block_room, const 
 template <int R>
 static void attend(Queries& t, const half* keys, const half* values, int64_t block_room,
                    const int32_t* table, int count, int size, int dim) {
-  score<R>(t, keys, block_room, table, count, size, dim);
+  score<R>(t, keys, values, block_room, table, count, size, dim);
   for (int r = 0; r < R; r++) t.share[r] = 1.f / soften(t.scores[r], t.visible[r], count);
   mix<R>(t, values, block_room, table, count, size, dim);
 }

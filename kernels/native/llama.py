@@ -14,7 +14,7 @@ from kernels.kv_cache import KVCache
 from kernels.layers import LayerWeights, ModelWeights
 from kernels.native.arena import Arena
 from kernels.native.pack import GROUP, pack
-from kernels.native.program import Buffer, Kind, Program, Step, check
+from kernels.native.program import Buffer, Kind, Program, Step, check, tile_rows
 from kernels.weights import Floats, Weight, dequantize_rows
 
 _TILE = 12  # query rows whose scores a thread holds at most, as in attention.cpp
@@ -57,6 +57,7 @@ class NativeLlama:
             cosines=self._address(cosines),
             sines=self._address(sines),
         )
+        self._tile = tile_rows(library)
         self._room = self._logit_room = self._score_room = 0
         self._buffers: list[torch.Tensor] = []
 
@@ -193,11 +194,12 @@ class NativeLlama:
         self._buffers.append(torch.empty(max(logits, 1), config.vocab_size))
         for number, buffer in enumerate(self._buffers):
             step.buffers[number] = buffer.data_ptr()
+        rows = -(-tokens // self._tile) * self._tile
         self._integers = (
-            torch.empty(tokens, widest, dtype=torch.int8),
-            torch.empty(tokens, widest // GROUP),
-            torch.empty(tokens, widest // GROUP),
-            torch.empty(tokens, widest // 16, dtype=torch.int32),
+            torch.empty(rows, widest, dtype=torch.int8),
+            torch.empty(rows, widest // GROUP),
+            torch.empty(rows, widest // GROUP),
+            torch.empty(rows, widest // 16, dtype=torch.int32),
         )
         step.quantised, step.scales, step.sums, step.halves = (
             tensor.data_ptr() for tensor in self._integers

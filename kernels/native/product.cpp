@@ -19,34 +19,30 @@ struct Packed {
   static constexpr int BYTES = QUANTS + (MIN ? 2 : 1) * COLUMNS * (int)sizeof(Scale);
   static constexpr int PARTS = GROUP / INPUTS;  // of its groups in one group of activations
 
+  // `row` is the first of a tile.
   template <int R>
   static void block(const Op& op, const Step& step, const uint8_t* w, int row, Vec* y) {
     const int groups = op.k / GROUP;
-    const int8_t* x[R];
-    const int32_t* halves[R];
-    const float *scales[R], *sums[R];
-    for (int r = 0; r < R; r++) {
-      x[r] = step.quantised + (int64_t)(row + r) * op.k;
-      halves[r] = step.halves + (int64_t)(row + r) * groups * 2;
-      scales[r] = step.scales + (int64_t)(row + r) * groups;
-      sums[r] = step.sums + (int64_t)(row + r) * groups;
-      y[r] = zero();
-    }
-    for (int g = 0; g < groups; g++)
+    const int32_t* x = step.quantised + (int64_t)row * (op.k / 4);
+    const int32_t* halves = step.halves + (int64_t)row * groups * 2;
+    const float* scales = step.scales + (int64_t)row * groups;
+    const float* sums = step.sums + (int64_t)row * groups;
+    for (int r = 0; r < R; r++) y[r] = zero();
+    for (int g = 0; g < groups; g++, scales += ROWS, sums += ROWS)
       for (int part = 0; part < PARTS; part++, w += BYTES) {
         Vec dots[R];
         if constexpr (BITS == 4)
           dot4<R>(w, x, halves, dots);
         else
           dot8<R, INPUTS>(w, x, halves, dots);
+        x += ROWS * INPUTS / 4, halves += ROWS * INPUTS / LANES;
         const Scale* d = (const Scale*)(w + QUANTS);
         const Vec scale = load_scale(d);
-        for (int r = 0; r < R; r++) y[r] = fma(dots[r], scale * all(scales[r][g]), y[r]);
+        for (int r = 0; r < R; r++) y[r] = fma(dots[r], scale * all(scales[r]), y[r]);
         if constexpr (MIN) {
           const Vec least = load_scale(d + COLUMNS);
-          for (int r = 0; r < R; r++) y[r] = fma(least, all(sums[r][g]), y[r]);
+          for (int r = 0; r < R; r++) y[r] = fma(least, all(sums[r]), y[r]);
         }
-        for (int r = 0; r < R; r++) x[r] += INPUTS, halves[r] += INPUTS / LANES;
       }
   }
 };

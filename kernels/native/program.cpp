@@ -152,5 +152,8 @@ int headrace_run(const Op* ops, int count, const Step* step, int threads) {
 
 const char* headrace_dots() { return HEADRACE_DOTS; }
 
-int headrace_sizes(int which) { return which ? (int)sizeof(Step) : (int)sizeof(Op); }
+// Bytes of an Op and of a Step, and rows in a tile of quantised activations.
+int headrace_sizes(int which) {
+  return which == 0 ? (int)sizeof(Op) : which == 1 ? (int)sizeof(Step) : ROWS;
+}
 }

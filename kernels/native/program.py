@@ -95,3 +95,8 @@ def check(library: ctypes.CDLL) -> bool:
     """Whether the library was built from the structures above."""
     sizes = (library.headrace_sizes(0), library.headrace_sizes(1))
     return sizes == (ctypes.sizeof(Op), ctypes.sizeof(Step))
+
+
+def tile_rows(library: ctypes.CDLL) -> int:
+    """Rows of quantised activations that lie side by side."""
+    return int(library.headrace_sizes(2))

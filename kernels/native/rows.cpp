@@ -6,8 +6,8 @@ namespace headrace {
 // fp32 -> 8-bit integers by groups of 32: x is about scale * q, q in -127..127, ties to even.
 // A group that is not finite gets the scale NaN, so that its row's results are NaN and no other's.
 void quantise_row(const float* x, int k, const Step& step, int row) {
-  int8_t* q = step.quantised + (int64_t)row * k;
-  const int64_t groups = k / GROUP;
+  const int64_t groups = k / GROUP, tile = row / ROWS, lane = row % ROWS;
+  int32_t* quads = step.quantised + tile * ROWS * (k / 4) + lane;
   for (int64_t g = 0; g < groups; g++) {
     const Vec a = load(x + g * GROUP), b = load(x + g * GROUP + LANES);
     const float most = largest(max(max(a, zero() - a), max(b, zero() - b)));
@@ -18,13 +18,15 @@ void quantise_row(const float* x, int k, const Step& step, int row) {
     round_to(wide, a * all(inverse));
     round_to(wide + LANES, b * all(inverse));
     int32_t first = 0, second = 0;
-    for (int i = 0; i < GROUP; i++) q[g * GROUP + i] = (int8_t)wide[i];
-    for (int i = 0; i < LANES; i++) first += q[g * GROUP + i];
-    for (int i = LANES; i < GROUP; i++) second += q[g * GROUP + i];
-    step.halves[(row * groups + g) * 2] = first;
-    step.halves[(row * groups + g) * 2 + 1] = second;
-    step.scales[row * groups + g] = scale;
-    step.sums[row * groups + g] = scale * (float)(first + second);
+    for (int i = 0; i < LANES; i++) first += wide[i], second += wide[LANES + i];
+    int8_t q[GROUP];
+    for (int i = 0; i < GROUP; i++) q[i] = (int8_t)wide[i];
+    for (int i = 0; i < GROUP; i += 4, quads += ROWS) memcpy(quads, q + i, 4);
+    const int64_t at = (tile * groups + g) * ROWS;
+    step.halves[2 * at + lane] = first;
+    step.halves[2 * at + ROWS + lane] = second;
+    step.scales[at + lane] = scale;
+    step.sums[at + lane] = scale * (float)(first + second);
   }
 }
 

@@ -6,7 +6,7 @@ import ctypes
 import numpy as np
 
 from kernels.native.pack import GROUP, pack
-from kernels.native.program import Buffer, Kind, Program, Step, check
+from kernels.native.program import Buffer, Kind, Program, Step, check, tile_rows
 from kernels.weights import Weight
 
 _ROWS, _COLUMNS, _INPUTS = 9, 40, 96  # a tile and a rest in each direction, on every machine
@@ -39,17 +39,20 @@ def _agrees(library: ctypes.CDLL, kind: str, block_bytes: int) -> bool:
         stride=_COLUMNS, weight=packed.ctypes.data,
     )  # fmt: skip
     program.finish()
-    groups = _INPUTS // GROUP
-    quantised = np.empty((_ROWS, _INPUTS), np.int8)
-    scales, sums = np.empty((_ROWS, groups), np.float32), np.empty((_ROWS, groups), np.float32)
-    halves = np.empty((_ROWS, 2 * groups), np.int32)
+    tile, groups = tile_rows(library), _INPUTS // GROUP
+    tiles = -(-_ROWS // tile)
+    quantised = np.empty((tiles, _INPUTS // 4, tile, 4), np.int8)
+    scales, sums = (np.empty((tiles, groups, tile), np.float32) for _ in range(2))
+    halves = np.empty((tiles, 2 * groups, tile), np.int32)
     step = Step(tokens=_ROWS)
     step.buffers[Buffer.X], step.buffers[Buffer.LOGITS] = x.ctypes.data, out.ctypes.data
     step.quantised, step.scales = quantised.ctypes.data, scales.ctypes.data
     step.sums, step.halves = sums.ctypes.data, halves.ctypes.data
     if library.headrace_run(program.table, len(program), ctypes.byref(step), 1):
         return False
-    rounded = quantised.astype(np.float64) * np.repeat(scales, GROUP, axis=1)
+    integers = quantised.transpose(0, 2, 1, 3).reshape(-1, _INPUTS)[:_ROWS]
+    factors = scales.transpose(0, 2, 1).reshape(-1, groups)[:_ROWS]
+    rounded = integers.astype(np.float64) * np.repeat(factors, GROUP, axis=1)
     wanted = rounded @ weight.dequantise().astype(np.float64).T
     close = np.allclose(rounded, x, rtol=0, atol=float(np.abs(x).max()) / 127)
     return bool(close and np.abs(out - wanted).max() <= _TOLERANCE * np.abs(wanted).max())

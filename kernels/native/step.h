@@ -7,6 +7,12 @@ namespace headrace {
 
 constexpr int GROUP = 32;    // activations that share a scale; GGUF's group, too
 constexpr int COLUMNS = 16;  // outputs that are computed side by side: one vector
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
+#define HEADRACE_VNNI
+constexpr int ROWS = 8;  // activation rows that are computed at once, a tile: sums that fit registers
+#else
+constexpr int ROWS = 4;
+#endif
 
 struct Op {
   int32_t kind;
@@ -40,10 +46,11 @@ struct Step {
   const float* sines;
   half* cache;               // [layers, 2, blocks, kv_heads, block_size * head_dim]
   float* buffers[8];         // fp32, [tokens, width of the buffer]
-  int8_t* quantised;         // [tokens, k] of the last quantised rows
-  float* scales;             // [tokens, k / 32]
-  float* sums;               // [tokens, k / 32]: scale times the sum of the group's integers
-  int32_t* halves;           // [tokens, k / 16]: sums of integers by half group
+  // the last quantised rows, in tiles of ROWS that lie side by side, the last one part empty
+  int32_t* quantised;        // [tiles, k / 4, ROWS]: four 8-bit integers of a row
+  float* scales;             // [tiles, k / 32, ROWS]
+  float* sums;               // [tiles, k / 32, ROWS]: scale times the sum of the group's integers
+  int32_t* halves;           // [tiles, k / 16, ROWS]: sums of integers by half group
   float* scores;             // [threads, score_room]
   int64_t score_room;
 };
