@@ -16,6 +16,7 @@ HTTP_ONLY: dict[str, Any] = {
     "stream_options": {"properties": {"include_usage": {"type": "boolean"}}},
     "max_completion_tokens": {"type": "integer", "minimum": 1},
 }
+RECORD_ONLY = ("type", "id", "echoed")
 REF = "#/components/schemas/{name}"
 
 
@@ -26,6 +27,9 @@ def document() -> bytes:
         [Request, Message, Result, Error], ref_template=REF
     )
     refs = dict(zip(("Request", "Message", "Result", "Error"), known, strict=True))
+    body = components["Request"]  # without what only a record says
+    body["required"] = ["model"]
+    body["properties"] = {k: v for k, v in body["properties"].items() if k not in RECORD_ONLY}
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -64,7 +68,8 @@ def _paths(refs: dict[str, Any]) -> dict[str, Any]:
     ]
 
     def route(summary: str, status: int, content: Any, parameters: Any = (), **more: Any) -> Any:
-        failed = {"application/json": {"schema": {"properties": {"error": refs["Error"]}}}}
+        shape = {"type": "object", "required": ["error"], "properties": {"error": refs["Error"]}}
+        failed = {"application/json": {"schema": shape}}
         answers: dict[str, Any] = {str(status): {"description": "done", "content": content}}
         answers["default"] = {"description": _codes(), "content": failed}
         return {"summary": summary, "parameters": list(parameters), "responses": answers, **more}
@@ -83,7 +88,7 @@ def _paths(refs: dict[str, Any]) -> dict[str, Any]:
         "/v1/requests": {"post": route("Begin a request", 202, body, begin, requestBody=ask)},
         "/v1/requests/{request_id}": {
             "get": route("How it stands", 200, outcome, one),
-            "delete": route("Cancel it", 200, outcome, one),
+            "delete": _or_later(route("Cancel it", 200, outcome, one), outcome),
         },
         "/v1/requests/{request_id}/events": {
             "get": route("Its events, from where you were", 200, stream, one + cursor)
@@ -95,6 +100,12 @@ def _paths(refs: dict[str, Any]) -> dict[str, Any]:
         "/version": {"get": route("Version", 200, body)},
         "/openapi.json": {"get": route("This document", 200, body)},
     }
+
+
+def _or_later(route: Any, content: Any) -> Any:
+    """It may also be that the end is not there yet."""
+    route["responses"]["202"] = {"description": "it will end", "content": content}
+    return route
 
 
 def _parameter(name: str, where: str, kind: str, **limits: Any) -> dict[str, Any]:
