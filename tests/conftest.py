@@ -1,5 +1,6 @@
 """Services that tests of every folder share: each starts once a session, when first asked for."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,9 @@ import hypothesis
 import pytest
 
 from tests.pipeline import brokers, guarded
+
+# tests start many short-lived JVMs: the second compiler would cost each of them more than it gives
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 # a shared core may stand still at any moment: speed is measured in benchmarks/
 hypothesis.settings.register_profile("headrace", deadline=None)

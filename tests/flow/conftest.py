@@ -1,4 +1,6 @@
-"""The whole pipeline on both brokers; each installation is started once a session and shared.
+"""The whole pipeline on both brokers; each installation is started once and shared.
+
+They end with this folder's tests: idle as they are, they would take from the tests of the others.
 
 | fixture | engine | what is special |
 |---|---|---|
@@ -37,7 +39,7 @@ def started(
     return installation(home, request.param, cluster, **environment)
 
 
-@pytest.fixture(scope="session", params=BROKERS)
+@pytest.fixture(scope="package", params=BROKERS)
 def headrace(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
@@ -47,7 +49,7 @@ def headrace(
         yield made
 
 
-@pytest.fixture(scope="session", params=BROKERS)
+@pytest.fixture(scope="package", params=BROKERS)
 def fleet(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
@@ -59,13 +61,13 @@ def fleet(
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sink() -> Iterator[Sink]:
     with otlp_sink() as made:
         yield made
 
 
-@pytest.fixture(scope="session", params=BROKERS)
+@pytest.fixture(scope="package", params=BROKERS)
 def narrow(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, sink: Sink
 ) -> Iterator[Installation]:

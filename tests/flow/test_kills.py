@@ -10,7 +10,8 @@ import pytest
 from tests.flow.installation import Installation
 from tests.flow.load import Underway, check_stream, follow, outcomes_of, submit
 
-TOKENS = 120  # at 20 a second: six seconds in which a kill can hit
+TOKENS = 60  # at 20 a second: three seconds in which a kill can hit
+DRAINING = 240  # as many as last while one role after the other drains
 STREAMS = 16
 ROLES = ["worker-1", "orchestration-1", "delivery-1", "ingress-1", "edge-1"]
 
@@ -50,7 +51,7 @@ async def test_every_request_ends_once_and_every_stream_goes_on(
 async def test_sigterm_drains_every_role_and_it_ends_with_0(fleet: Installation) -> None:
     """One after the other under one load: no new work, finished or handed over, gone in time."""
     before = {each: exits(fleet, each) for each in ROLES}
-    await under_load(fleet, *ROLES, number=signal.SIGTERM, tokens=2 * TOKENS)
+    await under_load(fleet, *ROLES, number=signal.SIGTERM, tokens=DRAINING)
     for each in ROLES:
         assert exits(fleet, each)[len(before[each]) :] == [0], fleet.words()
 
