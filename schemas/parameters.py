@@ -13,7 +13,7 @@ from .errors import Refusal
 Check = Callable[[Any, str], Any]
 
 MAX_COUNT = 2**31 - 1  # of tokens: far beyond any context, within every encoding
-MAX_CHOICES = 1  # until the engine forks a sequence
+MAX_CHOICES = 8  # of one request; each is a sequence of its own in the engine
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024  # characters; each token's text is compared with every stop string
 MAX_BIASES = 1024
@@ -201,7 +201,7 @@ SAMPLING: dict[str, Check] = {
     "seed": integer(-(2**63), 2**63 - 1, "an integer of 64 bits"),
     "top_logprobs": integer(0, 20),
     "logit_bias": biases,
-    "n": integer(1, MAX_CHOICES, f"1{'' if MAX_CHOICES == 1 else f' to {MAX_CHOICES}'}"),
+    "n": integer(1, MAX_CHOICES),
     "min_tokens": integer(0, MAX_COUNT, "an integer of at least 0"),
     "ignore_eos": boolean,
     "normalize": boolean,

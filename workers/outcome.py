@@ -62,7 +62,8 @@ def measure(output: Output) -> None:
     labels = ("chat" if output.kind == "chat" else "text_completion", output.model or "")
     labels = (labels[0], metrics.capped("model", labels[1]))
     metrics.time_to_first_token.labels(*labels).observe((first - output.accepted) / 1000)
-    after = output.usage.completion_tokens - 1
+    longest = max((len(said.ids) for said in output.choices), default=0)  # they go side by side
+    after = longest - 1
     if after > 0:
         pace = (output.finished - first) / 1000 / after
         metrics.time_per_output_token.labels(*labels).observe(pace)

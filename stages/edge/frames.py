@@ -112,7 +112,7 @@ class Frames:
             self.hole = self.hole or effect is Effect.HOLE
             return []
         bodies: list[Body] = []
-        if chunk.k == 0 and self.kind == "chat" and not self.floor:
+        if chunk.k == 0 and self.kind == "chat" and said >= self.floor:
             bodies.append(self._delta(chunk.choice, b'{"role":"assistant","content":""}'))
         if chunk.ids:
             bodies.append(self._content(chunk, max(0, self.floor - said)))

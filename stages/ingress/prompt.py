@@ -92,8 +92,8 @@ def budget(output_limit: int) -> Step:
         if request.max_tokens is not None and request.max_tokens > fits:
             raise Refusal(
                 "output_too_large",
-                f"max_tokens {request.max_tokens} could make more than {output_limit} bytes; "
-                f"at most {fits} tokens fit",
+                f"max_tokens {request.max_tokens} could make more than {output_limit} bytes"
+                f"{f' in {request.n} choices' if request.n > 1 else ''}; at most {fits} tokens fit",
                 param="max_tokens",
             )
         wanted = rest if request.kind == "chat" else TEXT_DEFAULT

@@ -36,6 +36,34 @@ def test_a_stream_says_the_same_as_the_whole_answer(client: OpenAI) -> None:
     assert chunks[-1].choices == [] and chunks[-1].usage == whole.usage
 
 
+def test_several_choices_come_whole_and_streamed(client: OpenAI) -> None:
+    options = {"model": MODEL, "messages": QUESTION, "seed": 5, "max_tokens": 12, "n": 2}
+    whole = client.chat.completions.create(**options)
+    assert [choice.index for choice in whole.choices] == [0, 1]
+    texts = [choice.message.content for choice in whole.choices]
+    assert texts[0] != texts[1]
+    usage = whole.usage
+    assert usage is not None and 12 < usage.completion_tokens <= 24
+    alone = client.chat.completions.create(**options | {"n": 1})
+    assert alone.choices[0].message.content == texts[0]
+    assert alone.usage is not None and alone.usage.prompt_tokens == usage.prompt_tokens
+    chunks = list(
+        client.chat.completions.create(
+            **options, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    said, ends = ["", ""], ["", ""]
+    for one in (chunk.choices[0] for chunk in chunks if chunk.choices):
+        said[one.index] += one.delta.content or ""
+        ends[one.index] += one.finish_reason or ""
+    assert said == texts
+    assert ends == [choice.finish_reason for choice in whole.choices]
+    roles = [c.choices[0].index for c in chunks if c.choices and c.choices[0].delta.role]
+    assert sorted(roles) == [0, 1]
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == usage.completion_tokens
+
+
 def test_text_completions_work(client: OpenAI) -> None:
     answer = client.completions.create(
         model=MODEL, prompt="The capital of Japan is", temperature=0, max_tokens=8

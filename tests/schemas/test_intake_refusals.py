@@ -33,7 +33,8 @@ from tests.schemas.bodies import HELLO, ONCE, refusal
         ({"max_tokens": 0}, "invalid_value", "max_tokens"),
         ({"max_tokens": 10**30}, "invalid_value", "max_tokens"),
         ({"min_tokens": 9, "max_tokens": 8}, "invalid_value", "min_tokens"),
-        ({"n": 2}, "invalid_value", "n"),
+        ({"n": 9}, "invalid_value", "n"),
+        ({"n": 0}, "invalid_value", "n"),
         ({"service_tier": "scale"}, "invalid_value", "service_tier"),
         ({"timeout": 0}, "invalid_deadline", "timeout"),
         ({"timeout": 86_401}, "invalid_deadline", "timeout"),
@@ -143,7 +144,7 @@ def test_bytes_that_are_no_object_are_told_so(raw: bytes, route: Any) -> None:
 
 
 def test_a_packed_record_is_checked_like_a_body() -> None:
-    for field, value in (("temperature", 3), ("n", 2), ("messages", []), ("colour", 1)):
+    for field, value in (("temperature", 3), ("n", 9), ("messages", []), ("colour", 1)):
         raw = msgspec.msgpack.encode(HELLO | {field: value})
         assert refusal(raw, "record").param == field
     assert refusal(msgspec.msgpack.encode({1: 2}), "record").code == "invalid_record"

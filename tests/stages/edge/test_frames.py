@@ -105,6 +105,43 @@ def test_from_every_frame_on_the_rest_is_the_same(seed: int, kind: str, framing:
             assert middle.matched
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=12))
+def test_several_choices_are_shown_side_by_side(turns: list[tuple[int, int]]) -> None:
+    said, chunks = [0, 0, 0], []
+    for choice, count in [*turns, (0, -1), (1, -1), (2, -1)]:
+        k = said[choice]
+        ids = list(range(k, k + count)) if count > 0 else []
+        pieces = [f"<{choice}.{i}>" for i in ids]
+        if ids or count < 0:
+            finish = "length" if count < 0 else None
+            chunks.append(
+                Chunk(k=k, ids=ids, attempt=1, choice=choice, pieces=pieces, finish=finish)
+            )
+        said[choice] += len(ids)
+    opened = Open(request_id=ID, attempt=1, worker="w", epoch="e")
+    end = End(request_id=ID, outcome="completed", tokens=sum(said), output=7)
+    placed = list(enumerate([opened, *chunks, end], 10))
+    text = render(Frames(ID, "m", "chat", usage=False), placed, "chat")
+    for choice in range(3):
+        shown = [part.partition(">")[0] for part in text.split(f"<{choice}.")[1:]]
+        assert shown == [str(i) for i in range(said[choice])]
+    assert text.count('"role":"assistant"') == 3
+    assert text.count('"finish_reason":"length"') == 3
+    whole = blocks(text)
+    for cut, block in enumerate(whole, 1):
+        offset, _, rest = block.split("\n", 1)[0].removeprefix("id: ").partition("-")
+        seq, _, j = rest.partition(".")
+        cursor = (int(offset), int(j or 0))
+        joined = Frames(ID, "m", "chat", usage=False, after=cursor, cursor_seq=int(seq))
+        assert render(joined, placed, "chat") == "".join(whole[cut:])
+    for floor in range(sum(said) + 1):
+        tail = render(Frames(ID, "m", "chat", usage=False, floor=floor), placed, "chat")
+        for choice in range(3):
+            first = tail.find(f"<{choice}.0>")
+            role = tail.find(f'{{"index":{choice},"delta":{{"role"')
+            assert first < 0 or 0 <= role < first
+
+
 @given(st.integers(0, 2**32), st.sampled_from(["chat", "text"]))
 def test_every_token_is_shown_once_in_order(seed: int, kind: str) -> None:
     placed = history(random.Random(seed), kind)
