@@ -52,7 +52,7 @@ def build(machine: tuple[str, ...] = (), folder: Path | None = None) -> Path:
     `machine` replaces the flags that choose the instruction set (tests build other ones).
     Raises NativeBuildError.
     """
-    compiler = _compiler()
+    compiler = find_compiler()
     machine = machine or _native_flags()
     name = _name(compiler, machine)
     target = (folder or cache_folder()) / name
@@ -70,7 +70,8 @@ def cache_folder() -> Path:
     return Path(base) / "headrace" / "native"
 
 
-def _compiler() -> str:
+def find_compiler() -> str:
+    """Its path. Raises NativeBuildError saying what to install."""
     wanted = os.environ.get("CXX")
     for name in (wanted,) if wanted else ("c++", "g++", "clang++"):
         if found := shutil.which(name):

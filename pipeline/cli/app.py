@@ -102,6 +102,7 @@ def serve(
     from pipeline.supervisor.plan import ROLES
 
     from . import serve as roles
+    from .planning import warn_if_open
 
     if role == "broker":
         roles.serve_broker(dir, host, port, advertise, fsync)
@@ -119,6 +120,8 @@ def serve(
             "worker.engine": engine,
         }
     )
+    if role == "edge":
+        warn_if_open(loaded.edge.host, loaded)
     raise typer.Exit(roles.serve_role(role, id or f"{role}-{socket.gethostname()}", loaded))
 
 

@@ -41,6 +41,7 @@ def _findings() -> Iterator[Finding]:
     yield _python()
     yield _torch()
     yield from _device()
+    yield _compiler()
     yield _disk(home)
     yield from _models(home)
     state = home.read_state()
@@ -80,6 +81,17 @@ def _device() -> Iterator[Finding]:
     except ValueError:
         return
     yield Finding("ok", f"{gpu.name}: {gpu.device_type}, {gpu.memory >> 30} GiB")
+
+
+def _compiler() -> Finding:
+    """Without one the model still runs, by torch's operators."""
+    from kernels.native.build import NativeBuildError, find_compiler
+
+    try:
+        return Finding("ok", f"C++ compiler {find_compiler()}")
+    except NativeBuildError as fault:
+        advice = "a CPU decodes several times faster with the kernels that it compiles"
+        return Finding("warn", str(fault), advice)
 
 
 def _disk(home: Home) -> Finding:

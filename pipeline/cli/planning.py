@@ -65,13 +65,8 @@ def make_plan(home: Home, flags: Mapping[str, Any]) -> Plan | str:
             return missing
     host = loaded.host
     edge_host = host if flags.get("host") or not chosen(None, "edge.host") else loaded.edge.host
-    for each in {host, edge_host} - {*LOOPBACK}:
-        if not loaded.keys:
-            print(
-                f"headrace: warning: {each} is reachable from outside and no [keys] are configured: "
-                "everybody who reaches it is tenant `default`",
-                file=sys.stderr,
-            )
+    for each in sorted({host, edge_host}):
+        warn_if_open(each, loaded)
     up = loaded.up
     kafka = (loaded.kafka.bootstrap or None) if "kafka" in said else None
     # `--store ""`: none at all
@@ -111,6 +106,16 @@ def make_plan(home: Home, flags: Mapping[str, Any]) -> Plan | str:
             "engine": engine,
         },
     )
+
+
+def warn_if_open(host: str, loaded: Settings) -> None:
+    """Somebody else's machine may reach it, and nobody asks who it is."""
+    if host not in LOOPBACK and not loaded.keys:
+        print(
+            f"headrace: warning: {host} is reachable from outside and no [keys] are configured: "
+            "everybody who reaches it is tenant `default`",
+            file=sys.stderr,
+        )
 
 
 def _model_here(home: Home, wanted: str) -> tuple[str, str]:

@@ -204,7 +204,14 @@ def test_ctrl_c_cancels_what_run_asked(fleet: Installation) -> None:
 
 def test_the_doctor_finds_everything_well(fleet: Installation) -> None:
     shown = said(fleet, "doctor")
-    for word in ("Python", "torch", fleet.kafka, "store at unix://", "edge-1 is ready"):
+    for word in (
+        "Python",
+        "torch",
+        "C++ compiler",
+        fleet.kafka,
+        "store at unix://",
+        "edge-1 is ready",
+    ):
         assert word in shown
     assert ("(embedded)" in shown) == (fleet.broker == "embedded")
 
