@@ -12,12 +12,20 @@ async def lag(admin: Admin, group: str, at: Iterable[TopicPartition]) -> dict[To
 
     The commit first, then the end: so what is completed meanwhile is counted too much, never too little.
     """
+    return (await lag_and_ends(admin, group, at))[0]
+
+
+async def lag_and_ends(
+    admin: Admin, group: str, at: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """The lag, and the ends by which it was counted. Raises LogUnavailable."""
     places = list(at)
     commits = await admin.committed(group, places)
     unknown = [each for each in places if commits[each] is None]
     starts = await admin.start_offsets(unknown) if unknown else {}
     ends = await admin.end_offsets(places)
-    return {each: behind(ends[each], commits[each], starts.get(each, 0)) for each in places}
+    found = {each: behind(ends[each], commits[each], starts.get(each, 0)) for each in places}
+    return found, ends
 
 
 def behind(end: int, commit: Commit | None, start: int) -> int:

@@ -51,7 +51,7 @@ _MEANINGS = {
     "timings": "timings",
     "kafka-topic": "topic",
     "kafka-partition": "partition partitions inbox",
-    "kafka-offset": "offset slot_from position output",
+    "kafka-offset": "offset slot_from position output requests_ends",
     "credit-count": "count credits",
     "count": "counter slots blocks_total blocks_used blocks_cached requests_lag waiting",
     "rate; per-second": "rate",

@@ -31,6 +31,7 @@ class OrchestratorFigures(msgspec.Struct, frozen=True, kw_only=True):
     waiting: dict[str, int] = {}  # lane → ready and not yet leased, in its partitions
     rate: dict[str, float] = {}  # lane → requests/s finished or leased, moving average
     requests_lag: int = 0
+    requests_ends: list[int] = []  # of each partition of hr.requests, when that lag was taken
     sampled: int = 0  # ms of the sample
 
 

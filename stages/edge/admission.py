@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
+from pipeline.log import Placed
 from schemas.errors import Refusal
 from schemas.status import Status
 
@@ -25,7 +26,9 @@ class Sample:
     free: int  # slots of live workers without a sequence
     slots: int
     edges: int  # live edges share the headroom
-    time: int  # ms, of the oldest of the orchestrators' samples
+    reached: Sequence[
+        int
+    ]  # offset in each partition of hr.requests up to which all of them counted
     memory: float  # share used on the emptiest device
 
     @property
@@ -65,7 +68,7 @@ def sample(
         free=max(0, slots - sum(len(one.running) for one in figures)),
         slots=slots,
         edges=max(1, edges),
-        time=min((one.sampled for one in seen), default=0),
+        reached=[min(ends) for ends in zip(*(one.requests_ends for one in seen), strict=False)],
         memory=min((one.memory_used for one in figures), default=0.0),
     )
 
@@ -80,7 +83,10 @@ class Admission:
 
     target: dict[str, float]
     chance: random.Random
-    own: dict[str, OrderedDict[str, int]] = field(default_factory=dict)  # lane → id → ms
+    own: dict[str, OrderedDict[str, Placed | None]] = field(
+        default_factory=dict
+    )  # lane → id → where
+    reached: dict[str, Sequence[int]] = field(default_factory=dict)  # lane → what own was swept by
 
     def check(self, lane: str, latest: Sample) -> None:
         """Raises Refusal when the lane may not hold one more."""
@@ -99,11 +105,20 @@ class Admission:
                 retry_after=self._jittered(held - target),
             )
 
-    def admitted(self, lane: str, request_id: str, now: int) -> None:
+    def admitted(self, lane: str, request_id: str) -> None:
         own = self.own.setdefault(lane, OrderedDict())
-        own[request_id] = now
+        own[request_id] = None
         if len(own) > OWN_LIMIT:
             own.popitem(last=False)
+
+    def placed(self, lane: str, request_id: str, place: Placed) -> None:
+        """Its record lies there: a sample that reaches beyond knows of it."""
+        own = self.own.get(lane)
+        if own is not None and request_id in own:
+            if _within(place, self.reached.get(lane, ())):
+                del own[request_id]
+            else:
+                own[request_id] = place
 
     def ended(self, lane: str, request_id: str) -> None:
         """It waits no more."""
@@ -115,8 +130,11 @@ class Admission:
         own = self.own.get(lane)
         if own is None:
             return 0
-        while own and next(iter(own.values())) < latest.time:
-            own.popitem(last=False)
+        if latest.reached != self.reached.get(lane):
+            self.reached[lane] = latest.reached
+            known = [id for id, at in own.items() if at is not None and _within(at, latest.reached)]
+            for request_id in known:
+                del own[request_id]
         return len(own)
 
     def _nobody(self, message: str) -> Refusal:
@@ -126,3 +144,7 @@ class Admission:
         """Whole seconds, at least 1, spread by half so that those sent away do not return at once."""
         base = min(max(seconds, 1.0), RETRY_LIMIT)
         return ceil(base * (1 + self.chance.random() / 2))
+
+
+def _within(place: Placed, reached: Sequence[int]) -> bool:
+    return place.partition < len(reached) and place.offset < reached[place.partition]

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import re
+from functools import partial
 from typing import NamedTuple
 
 from pipeline import metrics, tracing
@@ -110,7 +111,7 @@ async def admit(edge: Edge, exchange: Exchange, asked: Asked) -> Ticket:
         exchange.headers.append((b"idempotency-replayed", b"true"))
     else:
         request = asked.request
-        edge.admission.admitted(asked.lane, claim.id, now)
+        edge.admission.admitted(asked.lane, claim.id)
         edge.remember(claim.id, Begun(exchange.tenant, asked.lane, request.model, request.kind))
         metrics.requests_total.labels(metrics.capped("tenant", exchange.tenant), asked.lane).inc()
     return Ticket(claim.id, claim.deadline, replayed)
@@ -119,7 +120,7 @@ async def admit(edge: Edge, exchange: Exchange, asked: Asked) -> Ticket:
 def publish(
     edge: Edge, exchange: Exchange, asked: Asked, ticket: Ticket
 ) -> "asyncio.Future[Placed]":
-    return edge.outbox.publish(
+    sent = edge.outbox.publish(
         asked.request,
         ticket.id,
         tenant=exchange.tenant,
@@ -129,6 +130,13 @@ def publish(
         traceparent=exchange.span.traceparent,
         tracestate=exchange.span.tracestate,
     )
+    sent.add_done_callback(partial(_placed, edge, asked.lane, ticket.id))
+    return sent
+
+
+def _placed(edge: Edge, lane: str, request_id: str, sent: "asyncio.Future[Placed]") -> None:
+    if not sent.cancelled() and sent.exception() is None:
+        edge.admission.placed(lane, request_id, sent.result())
 
 
 async def acknowledged(

@@ -4,7 +4,7 @@ import asyncio
 import math
 
 from pipeline import logs, metrics
-from pipeline.lag import lag
+from pipeline.lag import lag_and_ends
 from pipeline.log import LogUnavailable, TopicPartition
 from pipeline.topics import LANES
 from schemas.status import OrchestratorFigures
@@ -24,6 +24,7 @@ class Figures:
         self.rates = dict.fromkeys(LANES, 0.0)
         self.waiting = dict.fromkeys(LANES, 0)
         self.requests_lag = 0
+        self.requests_ends: list[int] = []
         self.sampled = 0  # ms
 
     def now(self) -> OrchestratorFigures:
@@ -34,6 +35,7 @@ class Figures:
             waiting=self.waiting,
             rate=self.rates,
             requests_lag=self.requests_lag,
+            requests_ends=self.requests_ends,
             sampled=self.sampled,
         )
 
@@ -63,7 +65,10 @@ class Figures:
             self.rates[lane] = round(keep * self.rates[lane] + (1 - keep) * rate, 4)
 
     async def _sample(self) -> None:
-        """The queue is what is ready and not leased: from what may be committed to the end."""
+        """The queue is what is ready and not leased: from what may be committed to the end.
+
+        The door's lag comes first: what passes ingress meanwhile is counted twice, never not at all.
+        """
         member = self.desk.member
         done = {
             TopicPartition(source.topic, p): (source.lane, tracker.watermark)
@@ -75,9 +80,11 @@ class Figures:
             TopicPartition(member.topics.requests, p)
             for p in range(member.topics.requests_partitions)
         ]
-        ends = await member.log.admin.end_offsets(done)
-        ingress = f"{member.topics.prefix}.ingress"
-        self.requests_lag = sum((await lag(member.log.admin, ingress, requests)).values())
+        admin, ingress = member.log.admin, f"{member.topics.prefix}.ingress"
+        behind, reached = await lag_and_ends(admin, ingress, requests)
+        ends = await admin.end_offsets(done)
+        self.requests_lag = sum(behind.values())
+        self.requests_ends = [reached[at] for at in requests]
         waiting = dict.fromkeys(LANES, 0)
         for at, (lane, offset) in done.items():
             waiting[lane] += max(0, ends[at] - offset)

@@ -1,11 +1,13 @@
 """A lane holds as much as it can do within its target, shared fairly by the edges."""
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.log import Placed
 from schemas.errors import Refusal
 from schemas.status import OrchestratorFigures, Status, WorkerFigures
 from stages.edge.admission import Admission, Sample, sample
@@ -14,17 +16,21 @@ from stages.edge.tail import own_slots
 TARGET = {"gold": 5.0, "silver": 30.0, "bronze": 600.0}
 
 
-def stands(**more: float) -> Sample:
-    given: dict[str, float] = {
+def stands(**more: Any) -> Sample:
+    given: dict[str, Any] = {
         "queued": 0,
         "rate": 10.0,
         "free": 0,
         "slots": 8,
         "edges": 1,
-        "time": 0,
+        "reached": [0],
         "memory": 0.1,
     }
-    return Sample(**(given | more))  # type: ignore[arg-type]
+    return Sample(**(given | more))
+
+
+def at(offset: int, partition: int = 0) -> Placed:
+    return Placed("hr.requests", partition, offset, 0)
 
 
 def admission() -> Admission:
@@ -39,7 +45,9 @@ def burst(door: Admission, latest: Sample, count: int, lane: str = "silver") -> 
             door.check(lane, latest)
         except Refusal:
             continue
-        door.admitted(lane, f"r{latest.time}-{i}", latest.time + 1)
+        request_id = f"r{latest.reached[0]}-{i}"
+        door.admitted(lane, request_id)
+        door.placed(lane, request_id, at(latest.reached[0] + let_in))
         let_in += 1
     return let_in
 
@@ -55,7 +63,20 @@ def test_what_ended_or_is_known_to_the_sample_makes_room() -> None:
     assert burst(door, stands(), 1000) == 300
     door.ended("silver", "r0-0")
     assert burst(door, stands(), 10) == 1
-    assert burst(door, stands(time=2, queued=290), 1000) == 10
+    assert burst(door, stands(reached=[301], queued=290), 1000) == 10
+
+
+def test_a_sample_knows_of_a_record_by_its_offset_whatever_the_clocks_say() -> None:
+    door = admission()
+    for number in range(300):
+        door.admitted("silver", f"r{number}")
+    door.placed("silver", "r0", at(7, partition=1))
+    assert burst(door, stands(reached=[0, 7]), 10) == 0  # up to it, not beyond it
+    assert burst(door, stands(reached=[0, 8]), 10) == 1
+    door.ended("silver", "r0-0")
+    door.placed("silver", "r1", at(5, partition=1))  # acked after the sample had counted it
+    assert burst(door, stands(reached=[0, 8]), 10) == 2
+    assert burst(door, stands(reached=[]), 10) == 0  # nobody counts: what is ours counts here
 
 
 def test_a_lane_that_was_idle_may_take_what_its_workers_can() -> None:
@@ -109,17 +130,21 @@ def test_a_sample_adds_up_what_the_members_say() -> None:
         )
         return Status(member=name, role="worker", epoch="e", counter=1, time=0, worker=figures)
 
-    def orchestrator(name: str, waiting: int, lag: int, sampled: int) -> Status:
+    def orchestrator(name: str, waiting: int, lag: int, ends: list[int]) -> Status:
         figures = OrchestratorFigures(
-            waiting={"gold": waiting}, rate={"gold": 2.0}, requests_lag=lag, sampled=sampled
+            waiting={"gold": waiting}, rate={"gold": 2.0}, requests_lag=lag, requests_ends=ends
         )
         return Status(
             member=name, role="orchestration", epoch="e", counter=1, time=0, orchestrator=figures
         )
 
     workers = [worker("a", 8, 3), worker("b", 4, 6), worker("c", 99, 0, paused=True)]
-    latest = sample("gold", workers, [orchestrator("a", 3, 7, 50), orchestrator("b", 4, 7, 40)], 2)
-    assert latest == Sample(queued=14, rate=4.0, free=3, slots=12, edges=2, time=40, memory=0.5)
+    latest = sample(
+        "gold", workers, [orchestrator("a", 3, 7, [5, 9]), orchestrator("b", 4, 7, [6, 8])], 2
+    )
+    assert latest == Sample(
+        queued=14, rate=4.0, free=3, slots=12, edges=2, reached=[5, 8], memory=0.5
+    )
 
 
 def test_own_slots_are_a_quarter_and_depend_on_the_name_alone() -> None:
