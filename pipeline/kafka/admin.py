@@ -1,13 +1,14 @@
 """Questions and orders to the cluster, through connections that never fetch: a long poll would hold
 the answer back by its whole wait."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka import errors as kafka
-from aiokafka.admin import NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.protocol.commit import OffsetCommitRequest
 
@@ -21,6 +22,7 @@ class KafkaAdmin:
     def __init__(self, options: dict[str, Any]) -> None:
         self._clients = Clients(options)
         self._counts: dict[str, int] = {}
+        self._coordinators: dict[str, int] = {}  # group → node, until one of them refuses
 
     async def close(self) -> None:
         await self._clients.close()
@@ -160,7 +162,8 @@ class KafkaAdmin:
         async def fetch() -> dict[TopicPartition, Commit | None]:
             client = await self._clients.admin()
             asked = [KafkaPartition(*each) for each in partitions]
-            found = await client.list_consumer_group_offsets(group, partitions=asked)
+            async with self._coordinator(client, group) as node:
+                found = await client.list_consumer_group_offsets(group, node, asked)
             notes = {TopicPartition(*each): note for each, note in found.items()}
             return {
                 each: Commit(note.offset, note.metadata or "")
@@ -180,13 +183,25 @@ class KafkaAdmin:
 
         async def send() -> None:
             client = await self._clients.admin()
-            response = await client._send_request(request, await client.find_coordinator(group))
-            for _, partitions in response.topics:
-                for _, code in partitions:
-                    if code:
-                        raise kafka.for_code(code)(f"group {group}")
+            async with self._coordinator(client, group) as node:
+                response = await client._send_request(request, node)
+                for _, partitions in response.topics:
+                    for _, code in partitions:
+                        if code:
+                            raise kafka.for_code(code)(f"group {group}")
 
         await self._clients.ask(f"commit of group {group}", send)
+
+    @asynccontextmanager
+    async def _coordinator(self, client: AIOKafkaAdminClient, group: str) -> AsyncIterator[int]:
+        """Who keeps a group's offsets: looked up once, and again after a question that failed."""
+        if group not in self._coordinators:
+            self._coordinators[group] = await client.find_coordinator(group)
+        try:
+            yield self._coordinators[group]
+        except (kafka.KafkaError, OSError):
+            self._coordinators.pop(group, None)
+            raise
 
 
 def _spec(topic: dict[str, Any], configs: dict[str, str]) -> TopicSpec:

@@ -11,7 +11,7 @@ from ..settings import KafkaSettings
 REQUEST_TIMEOUT = 10_000  # ms; a broker that hangs longer is asked again
 # ms that a broker holds an empty fetch; it answers at once when there is a record. This is what an idle
 # reader costs, and how soon it can tell that its brokers are silent
-FETCH_WAIT = 2_000
+FETCH_WAIT = 5_000
 FETCH_BYTES = (
     4 << 20
 )  # of one answer at most: what a reader that does not poll costs, for each broker
