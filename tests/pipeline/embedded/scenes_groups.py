@@ -170,4 +170,15 @@ async def two_members(wire: Wire, group: str) -> Answers:
         yield "share of the other", await asyncio.wait_for(waits, 10)
 
 
-SCENES = (joining, join_versions, joining_refused, static_members, two_members)
+async def session_expiry(wire: Wire, group: str) -> Answers:
+    joined = await join(wire, group, version=3, session=6000)  # ms: the least that Kafka takes
+    await sync(wire, group, joined, version=3)
+    yield "there", await described(wire, group)
+    async with asyncio.timeout(30):
+        while (last := await described(wire, group)).groups[0].members:  # noqa: ASYNC110 (the broker tells nobody)
+            await asyncio.sleep(0.1)
+    yield "silent for too long", last
+    yield "beat", await beat(wire, group, joined.generation_id, joined.member_id)
+
+
+SCENES = (joining, join_versions, joining_refused, static_members, two_members, session_expiry)

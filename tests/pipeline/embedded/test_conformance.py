@@ -57,8 +57,9 @@ async def test_answers_are_those_of_apache_kafka(
     scene: Any, embedded_broker: EmbeddedBroker, apache_kafka: ApacheKafka
 ) -> None:
     name = f"{scene.__name__}-{next(_numbers)}"
-    ours = await played(scene, embedded_broker.bootstrap, name)
-    theirs = await played(scene, apache_kafka.bootstrap, name)
+    ours, theirs = await asyncio.gather(
+        played(scene, embedded_broker.bootstrap, name), played(scene, apache_kafka.bootstrap, name)
+    )
     assert [label for label, _ in ours] == [label for label, _ in theirs]
     found = [
         f"{scene.__name__}/{label}{line}"

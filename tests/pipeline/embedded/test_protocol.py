@@ -49,7 +49,7 @@ def test_every_request_of_every_version_is_read(
     assert request.body == body
 
 
-@settings(wire, max_examples=300)
+@settings(wire, max_examples=150)
 @given(st.sampled_from(VERSIONS), st.data())
 def test_a_damaged_request_is_refused_or_read(which: tuple[int, int], data: st.DataObject) -> None:
     """A count or length that lies would make a naive reader ask for more memory than there is."""

@@ -51,6 +51,30 @@ async def test_random_bytes_end_only_their_own_connection(embedded_broker: Embed
     assert memory(embedded_broker) - before < 30 << 20
 
 
+async def test_half_requests_hold_up_nobody_and_cost_what_was_sent(
+    embedded_broker: EmbeddedBroker,
+) -> None:
+    before = memory(embedded_broker)
+    halves = [await Wire.connect(embedded_broker.bootstrap) for _ in range(50)]
+    produce_of_90_mib = struct.pack(">ihhih", 90 << 20, KEYS["produce"], 7, 1, -1)
+    for wire in halves:
+        await wire.send_bytes(produce_of_90_mib + bytes(1000))
+    await works(embedded_broker.bootstrap, "beside-halves")
+    assert memory(embedded_broker) - before < 20 << 20
+    for wire in halves:
+        wire.close()
+
+
+async def test_a_request_that_comes_byte_by_byte_is_answered(
+    embedded_broker: EmbeddedBroker,
+) -> None:
+    asked = struct.pack(">hhih", KEYS["api_versions"], 0, 77, -1)
+    async with await Wire.connect(embedded_broker.bootstrap) as wire:
+        for byte in struct.pack(">i", len(asked)) + asked:
+            await wire.send_bytes(bytes((byte,)))
+        assert struct.unpack_from(">i", await wire.receive()) == (77,)
+
+
 async def test_a_huge_length_is_refused_and_costs_no_memory(
     embedded_broker: EmbeddedBroker,
 ) -> None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -116,8 +117,12 @@ def comparable(said: str) -> str:
 def test_javas_tools_say_the_same(
     embedded_broker: EmbeddedBroker, apache_kafka: ApacheKafka, tmp_path: Path
 ) -> None:
-    ours = session(java(embedded_broker.bootstrap, tmp_path / "ours"), tmp_path)
-    theirs = session(java(apache_kafka.bootstrap, tmp_path / "theirs"), tmp_path)
+    tools = (
+        java(embedded_broker.bootstrap, tmp_path / "ours"),
+        java(apache_kafka.bootstrap, tmp_path / "theirs"),
+    )
+    with ThreadPoolExecutor() as both:
+        ours, theirs = both.map(lambda tool: session(tool, tmp_path), tools)
     for (what, our), (_, their) in zip(ours, theirs, strict=True):
         assert (what, comparable(our)) == (what, comparable(their))
     assert "k\t4" in dict(ours)["consume"]
