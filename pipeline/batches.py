@@ -32,8 +32,9 @@ def size_of(record: Outgoing) -> int:
     """Upper bound of a record's bytes in a batch (Kafka's record format v2)."""
     # fixed fields and lengths; of each header two varint lengths of five bytes at most
     size = 31 + len(record.key or b"") + len(record.value or b"") + 10 * len(record.headers)
-    for name, value in record.headers:
-        size += len(name) + len(value)
+    if record.headers:
+        names, values = zip(*record.headers, strict=True)
+        size += len("".join(names)) + len(b"".join(values))
     return size
 
 

@@ -95,7 +95,7 @@ def _object(raw: bytes, route: Route) -> dict[str, Any]:
     except (msgspec.MsgspecError, ValueError, OverflowError, TypeError) as error:
         # TypeError: a MessagePack map whose key is itself a map
         raise Refusal(code, f"the body is not valid {form}: {error}") from error
-    if not isinstance(body, dict) or not all(isinstance(name, str) for name in body):
+    if not isinstance(body, dict) or not set(map(type, body)) <= {str}:
         raise Refusal(code, f"the body must be an object with names, not {kind_of(body)}")
     return body
 

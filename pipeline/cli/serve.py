@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -24,6 +25,7 @@ from pipeline.watchdog import Stuck
 
 WATCH_STARTING = 0.05  # s between looks at what is missing
 WATCH_READY = 1.0
+GARBAGE = 10_000  # new objects between two looks of the collector, some MB at most; Python's is 700
 
 
 def supervised() -> bool:
@@ -123,12 +125,20 @@ async def _live(member: Member) -> int:
         await serve_health(member, member.settings.host, member.settings.health_port)
     role = importlib.import_module(ROLES[member.role])
     watch = asyncio.create_task(_say_state(member))
+    _calm_collector()
     work = asyncio.create_task(role.run(member))
     try:
         await _until_drained(member, work)
     finally:
         watch.cancel()
     return 0
+
+
+def _calm_collector() -> None:
+    """What is loaded lives as long as the process, and what comes mostly dies by its reference count."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
 
 
 async def _until_drained(member: Member, work: "asyncio.Task[None]") -> None:

@@ -21,6 +21,7 @@ from .exchange import Exchange
 from .models import list_models, show_model
 
 Handler = Callable[..., Awaitable[None]]
+ASGI = Callable[[Any, Any, Any], Awaitable[None]]
 WELCOME = {
     "models": "/v1/models",
     "ask": ["/v1/chat/completions", "/v1/completions", "/v1/requests"],
@@ -41,7 +42,7 @@ class Endpoint:
         exchange: Exchange = scope["exchange"]
         if not self.open_to_all:
             authenticate(self.edge, exchange)
-        await self.handler(self.edge, exchange, **scope["path_params"])
+        await self.handler(self.edge, exchange, **scope.get("path_params", {}))
 
 
 class App:
@@ -51,14 +52,19 @@ class App:
         self.edge = edge
         behind = partial(Endpoint, edge)
         free = partial(Endpoint, edge, open_to_all=True)
+        chat, text = (
+            behind(partial(complete, route="chat")),
+            behind(partial(complete, route="text")),
+        )
+        # most of the traffic, without the router's walk
+        self.straight: dict[tuple[str, str], ASGI] = {
+            ("POST", "/v1/chat/completions"): chat,
+            ("POST", "/v1/completions"): text,
+        }
         self.router = Router(
             [
-                Route(
-                    "/v1/chat/completions",
-                    behind(partial(complete, route="chat")),
-                    methods=["POST"],
-                ),
-                Route("/v1/completions", behind(partial(complete, route="text")), methods=["POST"]),
+                Route("/v1/chat/completions", chat, methods=["POST"]),
+                Route("/v1/completions", text, methods=["POST"]),
                 Route("/v1/requests", behind(native.submit), methods=["POST"]),
                 Route("/v1/requests/{request_id}/events", behind(native.events), methods=["GET"]),
                 Route("/v1/requests/{request_id}", behind(native.one), methods=["GET", "DELETE"]),
@@ -83,7 +89,8 @@ class App:
         with exchange.span:
             try:
                 exchange.identify()
-                await self.router(scope, receive, send)
+                straight = self.straight.get((scope["method"], scope["path"]), self.router)
+                await straight(scope, receive, send)
             except Refusal as refusal:
                 await _refuse(exchange, refusal)
             except HTTPException as error:

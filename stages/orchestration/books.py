@@ -7,7 +7,7 @@ headers are enough.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.history import History, spoken_of_since
 from pipeline.log import Record
@@ -50,8 +50,7 @@ class Case:
         return all(lease.same_answer for lease in self.holders.values() if lease is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What one ledger record meant."""
 
     kind: str  # lease | output | released | cancel | unreadable | void
