@@ -115,7 +115,7 @@ def warm_up(engine: TorchEngine, batch_tokens: int) -> None:
             Job(
                 request_id=f"warm-up {temperature}",
                 attempt=1,
-                prompt_ids=prompt,
+                prompt_ids=prompt[:8] if temperature else prompt,
                 max_tokens=4,
                 sampling=Sampling(temperature=temperature, ignore_eos=True),
             )

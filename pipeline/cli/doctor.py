@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.metadata
+import json
 import platform
 import shutil
 from collections.abc import Iterator
@@ -24,10 +25,12 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def examine() -> int:
+def examine(*, as_json: bool) -> int:
     """Print every finding; 1 when one of them stops Headrace from working."""
     findings = list(_findings())
-    for finding in findings:
+    if as_json:
+        print(json.dumps([finding._asdict() for finding in findings], ensure_ascii=False))
+    for finding in [] if as_json else findings:
         mark = {"ok": "✓", "warn": "!", "bad": "✗"}[finding.mark]
         print(f"{mark} {finding.what}")
         if finding.advice:

@@ -1,5 +1,6 @@
 """`dlq list|show|replay`: dead letters, why they died, and the way back."""
 
+import base64
 import json
 from typing import Any
 
@@ -8,7 +9,7 @@ from pipeline.lookup import scan
 from pipeline.topics import Topics
 
 from .connect import with_log
-from .observe import as_dict, readable
+from .observe import readable
 from .say import error
 
 REASON = "__dlq.errors."
@@ -20,6 +21,19 @@ def why(record: Record) -> dict[str, str]:
         name.removeprefix(REASON): value.decode("utf-8", "replace")
         for name, value in record.headers
         if name.startswith(REASON)
+    }
+
+
+def raw_dict(letter: Record) -> dict[str, Any]:
+    """The letter as it came: a script wants its bytes, and every header, duplicates too."""
+    return {
+        "key": None if letter.key is None else base64.b64encode(letter.key).decode(),
+        "headers": [
+            [name, base64.b64encode(raw).decode()]
+            for name, raw in letter.headers
+            if not name.startswith(REASON)
+        ],
+        "value": None if letter.value is None else base64.b64encode(letter.value).decode(),
     }
 
 
@@ -62,9 +76,11 @@ def show_all(*, as_json: bool) -> int:
     return with_log(work)
 
 
-def show_one(place: str) -> int:
+def show_one(place: str, *, as_json: bool) -> int:
     async def look(log: Log, names: Topics, letter: Record) -> int:
-        fields: dict[str, Any] = as_dict(letter)
+        if as_json:
+            print(json.dumps({"place": place, "why": why(letter), **raw_dict(letter)}))
+            return 0
         for name, value in why(letter).items():
             print(f"{name + ':':<18}{value}")
         print(f"{'key:':<18}{letter.key!r}")
@@ -75,7 +91,7 @@ def show_one(place: str) -> int:
         print(f"{'value:':<18}{json.dumps(shown, ensure_ascii=False)}")
         if isinstance(shown, dict) and "base64" in shown and letter.value is not None:
             print(f"{'bytes:':<18}{letter.value[:256]!r}{' …' if len(letter.value) > 256 else ''}")
-        return 0 if fields else 1
+        return 0
 
     return _with_letter(place, look)
 

@@ -43,11 +43,12 @@ def dlq_list(json: Json = False) -> None:
 @dlq.command("show")
 def dlq_show(
     place: Annotated[str, typer.Argument(help="STAGE/OFFSET as `dlq list` prints it")],
+    json: Json = False,
 ) -> None:
     """One dead letter: why, from where, and its bytes."""
     from .letters import show_one
 
-    raise typer.Exit(show_one(place))
+    raise typer.Exit(show_one(place, as_json=json))
 
 
 @dlq.command("replay")
@@ -106,8 +107,9 @@ def doctor(
     operators: Annotated[
         bool, typer.Option("--operators", help="Which kernel is chosen, and why.")
     ] = False,
+    json: Json = False,
 ) -> None:
     """What is wrong here, and what to do about it."""
     from .doctor import examine, show_operators
 
-    raise typer.Exit(show_operators() if operators else examine())
+    raise typer.Exit(show_operators() if operators else examine(as_json=json))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,10 @@ def test_a_dead_letter_is_listed_shown_and_sent_back(fleet: Installation) -> Non
     shown = said(fleet, "dlq", "show", place)
     for word in (mine, "nobody reads this", fleet.topic("requests"), rows[place]["message"]):
         assert word in shown
+    told = json.loads(said(fleet, "dlq", "show", place, "--json"))
+    assert b64decode(told["value"]) == b"\xff\xfe nobody reads this"
+    assert told["headers"] == [["correlation-id", b64encode(mine.encode()).decode()]]
+    assert told["why"]["message"] == rows[place]["message"]
     assert fleet.topic("requests") in said(fleet, "dlq", "replay", place)
     until(lambda: len(letters()) == 2)  # it came again, and is as unreadable as before
     for wrong, code in (("ingress/99999", 1), ("nonsense", 2)):
@@ -148,7 +153,7 @@ def test_what_was_asked_is_recorded_and_asked_again(fleet: Installation, tmp_pat
     # the same record again is the same request: dropped. Asked anew it is another one
     assert fleet.call("replay", "play", file).returncode == 0
     assert fleet.call("replay", "play", "--as-new", file).returncode == 0
-    first, second = until(lambda: answers() if len(answers()) > 1 else None)
+    first, second = until(lambda: found if len(found := answers()) > 1 else [])
     assert first.key.decode() == headers["headrace-request-id"] != second.key.decode()
     told = [decode(each.value, Result).choices[0].text for each in (first, second)]
     assert told[0] == told[1]  # it had a seed
@@ -214,6 +219,9 @@ def test_the_doctor_finds_everything_well(fleet: Installation) -> None:
     ):
         assert word in shown
     assert ("(embedded)" in shown) == (fleet.broker == "embedded")
+    found = json.loads(said(fleet, "doctor", "--json"))
+    assert {"mark", "what", "advice"} == set(found[0])
+    assert "bad" not in {finding["mark"] for finding in found}
 
 
 def test_contracts_are_written(tmp_path: Path) -> None:
