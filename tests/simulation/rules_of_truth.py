@@ -53,6 +53,7 @@ TRUTH = (
         "                self.unsure.append(opened)",
         "                pass",
         "unknown is not none: a late repeat of a lease opens nothing",
+        first=428,
     ),
     Mutant(
         "no look-up before a result",
@@ -60,6 +61,7 @@ TRUTH = (
         "if winners.doubtful(winner, since):",
         "if False:",
         "unknown is not none: its request may have ended before we began",
+        first=428,
     ),
     Mutant(
         "no look-up before a lease",
@@ -91,7 +93,6 @@ TRUTH = (
         "return min(accepted, birth(request_id))",
         "return accepted",
         "a cancel may end a request before its record lands",
-        first=75,
     ),
     # what was said
     Mutant(

@@ -138,4 +138,5 @@ def _fault(chance: random.Random, field: Field) -> Fault:
     else:
         target = chance.choice(field.topics)
     lasts = chance.choice([0.2, 1.0, 3.0, 10.0, 20.0]) * chance.uniform(0.5, 1.0)
-    return Fault(chance.uniform(0.5, SPAN), kind, target, lasts, chance.uniform(0.1, 0.5))
+    share = chance.uniform(0.1, 0.5) if field is EVERYWHERE else chance.uniform(0.3, 0.9)
+    return Fault(chance.uniform(0.5, SPAN), kind, target, lasts, share)
