@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import typer
 
@@ -15,7 +16,9 @@ from pipeline.log import Outgoing, Record
 from pipeline.replay import to_line
 from pipeline.stage import Context, Emit
 from schemas.codec import encode
+from schemas.errors import CODES
 from schemas.result import Result
+from stages.edge.describe import document
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -66,3 +69,16 @@ def test_a_recording_is_an_input_of_a_test(tmp_path: Path) -> None:
     value = encode(Result(id="req_1", outcome="completed", tenant="a"))
     (tmp_path / "r").write_text(to_line(Record("hr.results", 0, 0, 0, None, value, ())) + "\n")
     assert names["said"](echo, tmp_path / "r") == [Outgoing("ids", b"req_1")]
+
+
+def test_the_page_of_errors_has_every_code() -> None:
+    page = (ROOT / "docs" / "http.md").read_text().split("## Errors")[1]
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    told = {code.strip("` "): int(status) for codes, status in rows for code in codes.split(",")}
+    assert told == {code: known.status for code, known in CODES.items()}
+
+
+def test_the_page_of_routes_has_every_route() -> None:
+    page = (ROOT / "docs" / "http.md").read_text()
+    for path in msgspec.json.decode(document())["paths"]:
+        assert path == "/" or path.replace("{name}", "{id}").replace("{request_id}", "{id}") in page
