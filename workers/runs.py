@@ -51,7 +51,8 @@ class Runs:
 
     def begin(self, order: Order, span: tracing.Span, refusal: Ending | None = None) -> None:
         """Take an order; with `refusal`, only to answer it. A lower attempt of it is superseded."""
-        self.stop(order.request_id, order.attempt - 1, SUPERSEDED)
+        if order.attempt > 1:
+            self.stop(order.request_id, order.attempt - 1, SUPERSEDED)
         loop, now = asyncio.get_running_loop(), self._member.clock.ms()
         run = Run(order, self._outbox.speaker(order, now), span, now, loop.create_future())
         if refusal is not None:
