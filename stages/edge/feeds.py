@@ -22,9 +22,10 @@ class Renderer(Protocol):
 class Feed:
     """One reader of one request: `push` comes from the reader of its slot, `take` is the client's.
 
-    A client that is slower than its tokens fills `limit` bytes; then nothing more is kept for it and
-    the feed is `lagging`: what is missing has to be read from the log, from `position` on, as when a
-    feed joins a request that has begun.
+    A client that is slower than its tokens may hold `limit` bytes: a quarter waits here, the rest is for
+    what its connection was given before it said that it is full. When the quarter is full nothing more
+    is kept and the feed is `lagging`: what is missing has to be read from the log, from `position` on,
+    as when a feed joins a request that has begun.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Feed:
         self.resumable = resumable  # its client knows how to go on elsewhere
         self.key = request_id.encode()
         self.renderer = renderer  # None: only the result matters
-        self.limit = limit
+        self.limit = limit // 4
         self.lagging = lagging
         self.position = -1  # the last offset that was applied or known to be another's
         self.decided = False  # admitted, a first chunk or the end was read

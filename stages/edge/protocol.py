@@ -72,6 +72,8 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, Corked(transport, self.loop)))
+        # with the quarter that a feed hands over at once, and once more within one turn of the loop
+        transport.set_write_buffer_limits(high=self.limits.stream_buffer // 8)
         if len(self.connections) > CONNECTIONS:
             message = f"this edge has {CONNECTIONS} connections open and takes no more"
             self._refuse(Refusal("quota_exceeded", message, retry_after=1))
