@@ -25,7 +25,8 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
     def ready(port: int) -> None:
-        print(arguments.advertise or f"{arguments.host}:{port}", flush=True)
+        host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+        print(arguments.advertise or f"{host}:{port}", flush=True)
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -65,15 +65,15 @@ def why_taken(host: str, port: int) -> str | None:
     except OSError as error:
         return f"cannot be bound: {host!r} is no address of this machine ({error.strerror})"
     for family, kind, protocol, _, address in found:
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:  # its IPv4 twin is another address here
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            try:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:  # its IPv4 twin is another address here
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 probe.bind(address)
-            except OSError as error:
-                taken = error.errno == errno.EADDRINUSE
-                return f"is {'taken' if taken else 'not to be had'} ({error.strerror})"
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            return f"is {'taken' if taken else 'not to be had'} ({error.strerror})"
     return None
 
 
