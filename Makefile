@@ -81,6 +81,7 @@ bench-engine: $(VENV)/.installed-test
 	@HEADRACE_HOME=$(CURDIR)/.headrace $(BIN)/headrace models pull smollm2-135m
 	@$(BIN)/python -m pip install --quiet -e '.[bench]' >&2 || echo "no llama.cpp: see above" >&2
 	@$(BIN)/python -m benchmarks.engine
+	@$(BIN)/python -m benchmarks.traffic $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER))
 	@$(BIN)/python -m benchmarks.step
 
 clean:
