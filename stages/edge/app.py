@@ -1,5 +1,6 @@
 """The routes, and what every answer has in common."""
 
+import random
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from .models import list_models, show_model
 
 Handler = Callable[..., Awaitable[None]]
 ASGI = Callable[[Any, Any, Any], Awaitable[None]]
+OUTAGES = ("broker_unavailable", "store_unavailable", "lookup_budget", "draining")
 WELCOME = {
     "models": "/v1/models",
     "ask": ["/v1/chat/completions", "/v1/completions", "/v1/requests"],
@@ -92,6 +94,7 @@ class App:
                 straight = self.straight.get((scope["method"], scope["path"]), self.router)
                 await straight(scope, receive, send)
             except Refusal as refusal:
+                spread(refusal, self.edge.member.chance)
                 await _refuse(exchange, refusal)
             except HTTPException as error:
                 await _refuse(exchange, _unrouted(exchange, error))
@@ -100,6 +103,12 @@ class App:
                 message = "a fault of this edge; its log says more"
                 await _refuse(exchange, Refusal("internal_error", message))
                 raise
+
+
+def spread(refusal: Refusal, chance: random.Random) -> None:
+    """Whom an outage sends away in one moment need not come back in one. Admission spreads its own."""
+    if refusal.code in OUTAGES and refusal.retry_after is not None:
+        refusal.retry_after = chance.randint(refusal.retry_after, 2 * refusal.retry_after)
 
 
 async def _refuse(exchange: Exchange, refusal: Refusal) -> None:
