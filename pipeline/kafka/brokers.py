@@ -12,7 +12,7 @@ from aiokafka.client import AIOKafkaClient
 
 from ..log import TopicPartition
 from .connection import Connection
-from .packed import FETCH, VERSION
+from .packed import FETCH, PRODUCE
 from .stopping import stop
 
 REFRESH_LIMIT = 2.0  # s; one broker that hangs must not hold up what the others would say
@@ -48,13 +48,17 @@ class Brokers:
 
     async def refresh(self) -> None:
         """Ask again, and those we were configured with if none answers that we know."""
+        client = self.client
         async with asyncio.timeout(REFRESH_LIMIT):
-            if not await self.client.force_metadata_update():
-                async with self._lock:
-                    await self.client.bootstrap()
+            if client._sync_task is not None and client._sync_task.done():
+                client._sync_task = None  # it met what it did not expect: begin anew
+            elif await client.force_metadata_update():
+                return
+            async with self._lock:
+                await client.bootstrap()
 
     async def open(self, node: int, name: str) -> Connection:
-        """A connection that can fetch, under a name for the broker's books.
+        """A connection that can fetch and produce, under a name for the broker's books.
 
         Raises KafkaError, OSError, TimeoutError.
         """
@@ -65,7 +69,8 @@ class Brokers:
             broker.host, broker.port, {**self._opening, "client_id": name}
         )
         try:
-            connection.speaks(FETCH, VERSION)
+            connection.require(FETCH)
+            connection.require(PRODUCE)
         except kafka.KafkaError:
             connection.close()
             raise

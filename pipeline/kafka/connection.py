@@ -37,8 +37,9 @@ class Connection(asyncio.Protocol):
         opened = await create_conn(host, port, **options)
         return cls(opened, options["client_id"])
 
-    def speaks(self, key: int, version: int) -> None:
-        """Raises IncompatibleBrokerVersion if the broker does not know this version of a request."""
+    def require(self, what: tuple[int, int]) -> None:
+        """Raises IncompatibleBrokerVersion if the broker does not know this request in its version."""
+        key, version = what
         lowest, highest = self._opened._versions.get(key, (0, -1))
         if not lowest <= version <= highest:
             raise kafka.IncompatibleBrokerVersion(
@@ -46,13 +47,14 @@ class Connection(asyncio.Protocol):
                 " Kafka 2.4 or later is needed"
             )
 
-    def request(self, key: int, version: int, body: bytes, answered: Answered) -> None:
-        """Send it; `answered` is called once, with what follows the answer's head."""
+    def request(self, what: tuple[int, int], body: bytes, answered: Answered) -> None:
+        """Send it, of this number and version; `answered` is called once, with what follows the
+        answer's head."""
         self._number = (self._number + 1) & 0x7FFFFFFF
         self._answered = answered
         name = self._name
         length = _HEAD.size - 4 + len(name) + len(body)
-        head = _HEAD.pack(length, key, version, self._number, len(name))
+        head = _HEAD.pack(length, *what, self._number, len(name))
         self._transport.write(b"".join((head, name, body)))
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from aiokafka import errors as kafka
 from . import options
 from .brokers import Brokers
 from .connection import Connection
-from .packed import FETCH, VERSION, pack_fetch
+from .packed import FETCH, pack_fetch
 from .records import Place
 
 Answer = memoryview | Exception
@@ -45,7 +45,7 @@ class Leader:
             most=options.FETCH_BYTES,
             most_each=options.PARTITION_BYTES,
         )
-        self._connection.request(FETCH, VERSION, body, self._answered)
+        self._connection.request(FETCH, body, self._answered)
 
     def asks(self, at: tuple[str, int]) -> int | None:
         """The offset that the fetch that is out asks for."""

@@ -1,7 +1,7 @@
-"""Fetch requests and their answers, packed and unpacked by the partition instead of by the field.
+"""Fetch and Produce, packed and unpacked by the partition instead of by the field.
 
 Schemas that are walked for every field of every partition were most of what a fetch cost, because most
-partitions of a fetch have nothing new. Version 11 of Kafka's protocol, which every broker since 2.4 speaks.
+partitions of a fetch have nothing new. Versions of Kafka's protocol that every broker since 2.4 speaks.
 """
 
 import struct
@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-FETCH = 1  # the request's number in the protocol
-VERSION = 11
+FETCH, PRODUCE = (1, 11), (0, 7)  # a request's number in the protocol, and its version
 
 _HEAD = struct.Struct(">iiiibii")  # replica, wait, min and max bytes, isolation, session, epoch
 _ASKED = struct.Struct(">iiqqi")  # partition, leader epoch, offset, log start, max bytes
@@ -23,6 +22,10 @@ _TAIL = struct.Struct(">ii")  # preferred replica, length of the batches
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _END = _INT.pack(0) + _SHORT.pack(0)  # no forgotten topics, no rack
+_PUT = struct.Struct(">hhii")  # no transaction, acks, timeout, topics
+_TO = struct.Struct(">ii")  # partition, length of the batch
+_PLACED = struct.Struct(">ihqqq")  # partition, error, offset, timestamp, log start
+_ALL = -1  # acks
 _NO_SESSION = (0, -1)
 _CONSUMER = -1  # in the place of a replica's number
 _UNCOMMITTED = 0
@@ -83,3 +86,47 @@ def _partitions(raw: memoryview, topics: int) -> Iterator[Fetched]:
                 raise ValueError("a fetch was answered with less than it says")
             at += len(batches)
             yield Fetched((name, partition), error, end, batches)
+
+
+class Produced(NamedTuple):
+    """What an answer says of one batch."""
+
+    at: tuple[str, int]
+    error: int  # 0: none
+    offset: int  # of its first record
+    timestamp: int  # ms of its append; -1: its records keep their own
+
+
+def pack_produce(batches: Iterable[tuple[tuple[str, int], bytes]], *, timeout: int) -> bytes:
+    """Append one batch to each of some partitions, acks=all; `timeout` ms for the replicas."""
+    parts = [b""]
+    topics = 0
+    for topic, partitions in groupby(batches, lambda each: each[0][0]):
+        packed = [(_TO.pack(at[1], len(batch)), batch) for at, batch in partitions]
+        name = topic.encode()
+        parts += (_SHORT.pack(len(name)), name, _INT.pack(len(packed)))
+        for pair in packed:
+            parts += pair
+        topics += 1
+    parts[0] = _PUT.pack(-1, _ALL, timeout, topics)
+    return b"".join(parts)
+
+
+def unpack_produce(raw: memoryview) -> Sequence[Produced]:
+    """Raises ValueError if it is cut short."""
+    produced: list[Produced] = []
+    try:
+        (topics,), at = _INT.unpack_from(raw), 4
+        for _ in range(topics):
+            (length,) = _SHORT.unpack_from(raw, at)
+            name = str(raw[at + 2 : at + 2 + length], "utf-8")
+            at += 2 + length
+            (partitions,) = _INT.unpack_from(raw, at)
+            at += 4
+            for _ in range(partitions):
+                partition, error, offset, stamp, _ = _PLACED.unpack_from(raw, at)
+                at += _PLACED.size
+                produced.append(Produced((name, partition), error, offset, stamp))
+    except struct.error as short:
+        raise ValueError(f"a batch was answered with too few bytes: {short}") from short
+    return produced

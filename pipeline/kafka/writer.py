@@ -1,31 +1,27 @@
 """Takes a writer's batches to the brokers: one produce request at a time to each, of all that waits.
 
-On aiokafka's client, not its producer: order, retries and batches are the writer's already, and a second
-queue with tasks and futures of its own costs more than the request. acks=all, and no idempotence. A
-client that keeps failing is replaced; an old batch may still land later, which readers must take anyway
-(epochs, counters, `k`).
+On connections of its own: order, retries and batches are the writer's already, and a second queue with
+tasks and futures costs more than the request. acks=all, and no idempotence. A batch that was given up may
+still land later, which readers must take anyway (epochs, counters, `k`).
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from aiokafka import errors as kafka
-from aiokafka.client import AIOKafkaClient
-from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from ..batches import BATCH_BYTES, Ack
 from ..log import LogError, LogUnavailable, Outgoing, TopicPartition
+from .brokers import Brokers
+from .connection import Connection
 from .errors import translate, translated
 from .options import REQUEST_TIMEOUT
-from .stopping import stop
+from .packed import PRODUCE, pack_produce, unpack_produce
 
-logger = logging.getLogger(__name__)
-STRIKES = 3  # failures in a row, each after REQUEST_TIMEOUT or a lost connection
 LEADER_LIMIT = 20.0  # s to find who leads a partition
-ALL = -1  # acks
 MAGIC = 2  # of Kafka's record format
 
 
@@ -37,130 +33,136 @@ class _Flight(NamedTuple):
     ack: "asyncio.Future[Ack]"
 
 
+class _Request(NamedTuple):
+    """What is out to one broker."""
+
+    connection: Connection
+    flights: dict[tuple[str, int], _Flight]
+    limit: asyncio.TimerHandle
+
+
 class ProducerTransport:
     def __init__(
         self,
-        options: dict[str, Any],
+        brokers: Brokers,
+        name: str,
         partitions: Callable[[str], Awaitable[int]],
         max_request_size: int,
     ) -> None:
-        self._options = options
+        self._brokers = brokers
+        self._name = name  # in the brokers' books
         self._partitions = partitions
         self._batch_size = max(max_request_size, BATCH_BYTES) + 1024  # batches are cut before
-        self._client: AIOKafkaClient | None = None
+        self._loop = asyncio.get_running_loop()
         self._waiting: list[_Flight] = []
-        self._wake = asyncio.Event()
-        self._busy: set[int] = set()  # nodes with a request under way
-        self._strikes = 0
-        self._sender: asyncio.Task[None] | None = None
+        self._called = False  # to send what waits
+        self._connections: dict[int, Connection] = {}
+        self._out: dict[int, _Request] = {}  # by node
+        self._opening: set[int] = set()
+        self._refreshing = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        self._client = await self._start()
-        self._sender = asyncio.create_task(self._send())
+        with translated("starting a writer"):
+            await self._brokers.know(())
 
     async def partitions(self, topic: str) -> int:
         return await self._partitions(topic)
 
     def append(self, at: TopicPartition, batch: Sequence[Outgoing]) -> "asyncio.Future[Ack]":
-        ack: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-        ack.add_done_callback(self._judge)
+        ack: asyncio.Future[Ack] = self._loop.create_future()
         self._put(_Flight(at, batch, ack))
         return ack
 
     async def close(self) -> None:
-        tasks = [*self._tasks, *([self._sender] if self._sender else [])]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._client is not None:
-            await stop(self._client.close(), "client")
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for request in self._out.values():
+            request.limit.cancel()
+        for connection in self._connections.values():
+            connection.close()
 
-    async def _start(self) -> AIOKafkaClient:
-        client = AIOKafkaClient(**self._options)
-        with translated("starting a writer"):
-            try:
-                await client.bootstrap()
-            except BaseException:
-                await stop(client.close(), "client")
-                raise
-        return client
+    # on its way
 
     def _put(self, flight: _Flight) -> None:
         self._waiting.append(flight)
-        self._wake.set()
+        self._call()
 
-    async def _send(self) -> None:
-        """The one task that sends."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            if self._strikes >= STRIKES:
-                await self._replace()
-            assert self._client is not None
-            leader_of = self._client.cluster.leader_for_partition
-            waiting, self._waiting = self._waiting, []
-            by_node: dict[int, list[_Flight]] = {}
-            for flight in waiting:
-                node = leader_of(flight.at)
-                if flight.ack.done():  # the writer gave up on it
-                    continue
-                if node is None or node < 0:
-                    self._spawn(self._find_leader(self._client, flight))
-                elif node in self._busy:
-                    self._waiting.append(flight)  # it goes with whatever comes until then
-                else:
-                    by_node.setdefault(node, []).append(flight)
-            for node, flights in by_node.items():
-                self._busy.add(node)
-                self._spawn(self._produce(self._client, node, flights))
+    def _call(self) -> None:
+        """What is appended in the same turn of the loop goes together."""
+        if not self._called:
+            self._called = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._called = False
+        waiting, self._waiting = self._waiting, []
+        by_node: dict[int, list[_Flight]] = {}
+        for flight in waiting:
+            if flight.ack.done():  # the writer gave up on it
+                continue
+            node = self._brokers.leader(flight.at)
+            if node is None:
+                self._spawn(self._find_leader(flight))
+            elif node in self._out or node in self._opening:
+                self._waiting.append(flight)  # it goes with whatever comes until then
+            else:
+                by_node.setdefault(node, []).append(flight)
+        for node, flights in by_node.items():
+            connection = self._connections.get(node)
+            if connection is not None and not connection.ended:
+                self._produce(node, connection, flights)
+            else:
+                self._opening.add(node)
+                self._spawn(self._open(node, flights))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _find_leader(self, client: AIOKafkaClient, flight: _Flight) -> None:
+    async def _open(self, node: int, flights: list[_Flight]) -> None:
+        try:
+            self._connections[node] = await self._brokers.open(node, self._name)
+        except (kafka.KafkaError, OSError, TimeoutError) as error:
+            self._lost(flights, error)
+        else:
+            self._waiting = flights + self._waiting
+        finally:
+            self._opening.discard(node)
+            self._call()
+
+    async def _find_leader(self, flight: _Flight) -> None:
         """Metadata may not have the topic yet, or not as many partitions as it has now."""
         topic, partition = flight.at
         try:
             async with asyncio.timeout(LEADER_LIMIT):
-                if partition not in await client._wait_on_metadata(topic) or not _led(
-                    client, flight
-                ):
-                    await client.force_metadata_update()
-            if not _led(client, flight):
+                await self._brokers.know([topic])
+                if self._brokers.leader(flight.at) is None:
+                    await self._brokers.refresh()
+            if self._brokers.leader(flight.at) is None:
                 raise kafka.LeaderNotAvailableError(f"{topic}[{partition}]")
         except (kafka.KafkaError, TimeoutError, OSError) as error:
             _fail(flight.ack, translate(error, f"sending to {topic}[{partition}]"))
         else:
             self._put(flight)
 
-    async def _produce(self, client: AIOKafkaClient, node: int, flights: list[_Flight]) -> None:
-        topics: dict[str, list[tuple[int, bytes]]] = {}
+    def _produce(self, node: int, connection: Connection, flights: list[_Flight]) -> None:
         sent: dict[tuple[str, int], _Flight] = {}
-        for flight in flights:
+        batches: list[tuple[tuple[str, int], bytes]] = []
+        for flight in sorted(flights, key=lambda each: each.at.topic):
             try:
-                packed = self._pack(flight.batch)
+                batches.append((flight.at, self._pack(flight.batch)))
+                sent[flight.at] = flight
             except Exception as error:  # noqa: BLE001 - a record that cannot be built; the others go on
                 name = f"{flight.at.topic}[{flight.at.partition}]"
                 _fail(flight.ack, LogError(f"{name} cannot be written: {error!r}"))
-                continue
-            topics.setdefault(flight.at.topic, []).append((flight.at.partition, packed))
-            sent[flight.at] = flight
-        try:
-            if sent:
-                request = ProduceRequest(None, ALL, REQUEST_TIMEOUT, list(topics.items()))
-                self._settle(client, await client.send(node, request), sent)
-        except (kafka.KafkaError, TimeoutError, OSError) as error:
-            if getattr(error, "invalid_metadata", False):
-                client.force_metadata_update()
-            for at, flight in sent.items():
-                _fail(flight.ack, translate(error, f"writing to {at[0]}[{at[1]}]"))
-        finally:
-            self._busy.discard(node)
-            if self._waiting:
-                self._wake.set()
+        if sent:
+            limit = self._loop.call_later(REQUEST_TIMEOUT / 1000, self._late, node)
+            self._out[node] = _Request(connection, sent, limit)
+            body = pack_produce(batches, timeout=REQUEST_TIMEOUT)
+            connection.request(PRODUCE, body, partial(self._answered, node))
 
     def _pack(self, batch: Sequence[Outgoing]) -> bytes:
         builder = DefaultRecordBatchBuilder(
@@ -178,56 +180,64 @@ class ProducerTransport:
                 raise ValueError(f"a batch of {len(batch)} records does not fit")
         return bytes(builder.build())
 
-    def _settle(
-        self, client: AIOKafkaClient, response: Any, sent: dict[tuple[str, int], _Flight]
-    ) -> None:
-        for topic, partitions in response.topics:
-            for partition, code, offset, stamp, *_ in partitions:
-                flight = sent.pop((topic, partition))
-                if code:
-                    self._refused(client, flight, kafka.for_code(code))
-                elif not flight.ack.done():
-                    flight.ack.set_result(Ack(offset, stamp if stamp >= 0 else None))
-        for at, flight in sent.items():
-            _fail(flight.ack, LogUnavailable(f"{at[0]}[{at[1]}] was not answered"))
+    # answers
 
-    def _refused(
-        self, client: AIOKafkaClient, flight: _Flight, kind: type[kafka.KafkaError]
-    ) -> None:
+    def _answered(self, node: int, raw: memoryview | None) -> None:
+        request = self._out.pop(node)
+        request.limit.cancel()
+        flights = request.flights
+        try:
+            if raw is None:
+                raise kafka.KafkaConnectionError(f"the connection to broker {node} ended")
+            for at, error, offset, stamp in unpack_produce(raw):
+                self._settle(flights.pop(at), error, Ack(offset, stamp if stamp >= 0 else None))
+        except (kafka.KafkaError, ValueError, KeyError) as error:
+            request.connection.close()
+            self._lost(list(flights.values()), error)
+        else:
+            for at, flight in flights.items():
+                _fail(flight.ack, LogUnavailable(f"{at[0]}[{at[1]}] was not answered"))
+        if self._waiting:
+            self._call()
+
+    def _late(self, node: int) -> None:
+        """Nobody knows whether it happened."""
+        request = self._out.pop(node)
+        request.connection.close()
+        self._lost(list(request.flights.values()), kafka.RequestTimedOutError(f"broker {node}"))
+        self._call()
+
+    def _settle(self, flight: _Flight, error: int, ack: Ack) -> None:
+        if not error:
+            if not flight.ack.done():
+                flight.ack.set_result(ack)
+            return
+        kind = kafka.for_code(error)
         what = f"writing to {flight.at.topic}[{flight.at.partition}]"
         if getattr(kind, "invalid_metadata", False):
             # leaders move, and a broker may not know yet what metadata told us: look again
-            client.force_metadata_update()
+            self._refresh()
             _fail(flight.ack, LogUnavailable(f"{what}: {kind.__name__}"))
         else:
             _fail(flight.ack, translate(kind(), what))
 
-    def _judge(self, ack: "asyncio.Future[Ack]") -> None:
-        if ack.cancelled():
-            return
-        unavailable = isinstance(ack.exception(), LogUnavailable)
-        self._strikes = self._strikes + 1 if unavailable else 0
+    def _lost(self, flights: Sequence[_Flight], error: Exception) -> None:
+        self._refresh()
+        for at, _, ack in flights:
+            _fail(ack, translate(error, f"writing to {at.topic}[{at.partition}]"))
 
-    async def _replace(self) -> None:
-        """Let all that is under way come to an end, then go on with a new client."""
-        assert self._client is not None
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-        while True:
-            try:
-                fresh = await self._start()
-                break
-            except LogUnavailable as error:
-                logger.warning("a writer that kept failing cannot be replaced yet: %s", error)
-                await asyncio.sleep(1.0)
-        logger.warning("a writer kept failing and was replaced")
-        old, self._client, self._strikes = self._client, fresh, 0
-        self._spawn(stop(old.close(), "client"))
+    def _refresh(self) -> None:
+        if not self._refreshing:
+            self._refreshing = True
+            self._spawn(self._look_again())
 
-
-def _led(client: AIOKafkaClient, flight: _Flight) -> bool:
-    leader = client.cluster.leader_for_partition(flight.at)
-    return leader is not None and leader >= 0
+    async def _look_again(self) -> None:
+        try:
+            await self._brokers.refresh()
+        except (kafka.KafkaError, OSError, TimeoutError):
+            pass  # who sends again will see
+        finally:
+            self._refreshing = False
 
 
 def _fail(ack: "asyncio.Future[Ack]", error: LogError) -> None:

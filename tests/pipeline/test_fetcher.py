@@ -27,7 +27,7 @@ class Connection:
         self.answered: Answered | None = None
         self.asked: list[tuple[int, int]] = []  # partition, offset of the fetch that is out
 
-    def request(self, key: int, version: int, body: bytes, answered: Answered) -> None:
+    def request(self, what: tuple[int, int], body: bytes, answered: Answered) -> None:
         assert self.answered is None, "a second fetch"
         self.answered = answered
         topics = FetchRequest_v11.decode(body).topics
