@@ -29,7 +29,8 @@ class Arena:
         return int(target.ctypes.data)
 
     def _grow(self, size: int) -> None:
-        piece = mmap.mmap(-1, size)
+        # private: Linux puts shared memory on huge pages only where it was set up to do so
+        piece = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             piece.madvise(mmap.MADV_HUGEPAGE)
         self._maps.append(piece)
