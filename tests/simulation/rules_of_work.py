@@ -157,6 +157,20 @@ WORK = (
         "where workers die, a request may be hit twice before its first token",
     ),
     Mutant(
+        "a poison is never found",
+        "stages/orchestration/judge.py",
+        "return self.faults >= FAULTS or ",
+        "return self.faults >= FAULTS and ",
+        "a request that kills its workers has an end",
+    ),
+    Mutant(
+        "suspects keep company",
+        "stages/orchestration/recovery.py",
+        "alone=against.count > 0,",
+        "alone=False,",
+        "a suspect runs alone: whom a poison kills beside itself is struck for nothing",
+    ),
+    Mutant(
         "a given partition is written to",
         "stages/orchestration/dispatch.py",
         "            if not desk.owns(item.partition):\n",

@@ -18,8 +18,14 @@ from workers.null import NullEngine, _Choice
 class WatchedEngine(NullEngine):
     """The null engine; a step for an attempt whose end has reached the process is the last one."""
 
-    def watch(self, member: Member, log: MemoryLog, fault: Callable[[str], None]) -> None:
-        self._member, self._log, self._fault = member, log, fault
+    def watch(
+        self,
+        member: Member,
+        log: MemoryLog,
+        fault: Callable[[str], None],
+        began: Callable[[Job], None],
+    ) -> None:
+        self._member, self._log, self._fault, self._began = member, log, fault, began
         self._at = TopicPartition(member.topics.control, 0)
         self._life = crc32(member.epoch.encode()) & 0xFFFF
         self._position = 0
@@ -39,6 +45,7 @@ class WatchedEngine(NullEngine):
     def _begin(self, job: Job, now: int) -> list[_Choice]:
         """Where tokens depend on the attempt, they do on the process too: one attempt at two workers must
         not look like one stream."""
+        self._began(job)
         if self._vary:
             seed = job.sampling.seed ^ self._life
             job = replace(job, sampling=replace(job.sampling, seed=seed))
@@ -78,9 +85,9 @@ class WatchedEngine(NullEngine):
 
 
 def watched(
-    log: MemoryLog, fault: Callable[[str], None]
+    log: MemoryLog, fault: Callable[[str], None], began: Callable[[Job], None]
 ) -> Callable[[Member, Model], Callable[[], Engine]]:
-    """Builds engines as a worker does, watched."""
+    """Builds engines as a worker does, watched; `began` hears of each job when its first step begins."""
 
     def build(member: Member, model: Model) -> Callable[[], Engine]:
         def null() -> Engine:
@@ -91,7 +98,7 @@ def watched(
                 settings.slots,
                 clock=member.clock,
             )
-            engine.watch(member, log, fault)
+            engine.watch(member, log, fault, began)
             return engine
 
         return null

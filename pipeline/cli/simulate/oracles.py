@@ -16,6 +16,9 @@ from .clients import Client
 from .world import World
 
 JUST_NOW = 4_000  # ms: what landed so late may still be under way, or its commit is
+DEATHS = (
+    2 * 8
+)  # at eight in a row it ends; a zombie's order, or one sent twice, may begin it once more
 NEAR_GRACE = 12.0  # s: the grace is 15, and an attach may be a few seconds on its way
 
 
@@ -75,6 +78,8 @@ def _violations(world: World, clients: list[Client]) -> Iterator[str]:
             if result.choices[0].token_ids != expected:
                 yield f"{name}: other tokens than without faults"
         yield from (f"{name}: {fault}" for fault in _frames(world, client))
+    if world.told["killed by a poison"] > DEATHS:
+        yield f"one poison killed {world.told['killed by a poison']} workers"
     yield from _bounds(world)
     yield from _drained(world)
 
@@ -99,12 +104,15 @@ def _bounds(world: World) -> Iterator[str]:
 
 def _ending(client: Client, result: Result) -> Iterator[str]:
     ask = client.ask
+    poison = ask.number == client.world.scenario.poison
     reasons = {
         "cancelled": ask.cancel_after is not None or client.left or client.longest_gap > NEAR_GRACE,
         "expired": ask.deadline is not None,
         "refused": ask.deadline is not None,  # a deadline that had passed at the door
-        "failed": client.request_id in client.world.doomed,
+        "failed": client.request_id in client.world.doomed or poison,
     }
+    if poison and result.outcome == "completed":
+        yield "a poison was completed"
     if result.outcome != "completed" and not reasons.get(result.outcome, False):
         yield f"ended {result.outcome} {result.error} though nothing asked for it"
     if result.lane != TIER_LANES[ask.tier] and result.outcome != "failed":

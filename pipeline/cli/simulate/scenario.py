@@ -75,6 +75,7 @@ class Scenario:
     session: float = 45.0  # s of silence after which a group gives a member's partitions away
     rate: float = 20.0  # tokens/s of a stream: the faster, the more tokens a chunk carries
     parked: int = 256  # requests without a live worker in memory; beyond it they wait on a topic
+    poison: int | None = None  # the ask that kills every worker that begins it
     inboxes: int = 4  # partitions of hr.work: with fewer than workers, some share one
 
     def without(self, asks: set[int] = frozenset(), faults: set[int] = frozenset()) -> "Scenario":  # type: ignore[assignment]
@@ -100,6 +101,7 @@ def make_scenario(seed: int, *, asks: int = 40, faults: int = 20) -> Scenario:
         inboxes=chance.choice([1, 2, 4]),
         rate=chance.choice(RATES),
         parked=chance.choice([256, 256, 2]),
+        poison=chance.randrange(asks) if asks and chance.random() < 0.25 else None,
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from contextvars import copy_context
+from functools import partial
 
 from pipeline.log import Outgoing
 from pipeline.member import Member, new_epoch
@@ -13,6 +14,7 @@ from pipeline.simulation import VirtualClock
 from pipeline.topics import Topics
 from schemas.codec import encode
 from schemas.models import Model
+from workers.job import Job
 from workers.role import run as worker
 
 from .device import watched
@@ -98,7 +100,8 @@ class World:
         if role == "edge":
             work = edge(process, self.store)
         elif role == "worker":
-            work = worker(member, inline=True, build=watched(log, self.witness.faults.append))
+            build = watched(log, self.witness.faults.append, partial(self._began, name, process))
+            work = worker(member, inline=True, build=build)
         else:
             work = ROLES[role](member)
         task = process.start(work)
@@ -106,6 +109,14 @@ class World:
         self.members[name] = process
         self.note(f"{name} starts, life {life}")
         return process
+
+    def _began(self, name: str, process: Process, job: Job) -> None:
+        """A poison kills whoever begins it; of which ask a job is, its seed says."""
+        if job.sampling.seed == self.scenario.poison and not process.ended:
+            self.told["killed by a poison"] += 1
+            self.note(f"{name} dies of its poison")
+            process.kill()
+            self._later(RESTART, name)
 
     def _settings(self) -> Settings:
         settings = Settings(model=MODEL)
