@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
+from pipeline.embedded import packed
 from pipeline.embedded.guard import Malformed, Walk, plan
 
 Answer = dict[str, Any]
@@ -117,6 +118,8 @@ def decode(frame: bytes) -> Request:
 
 def encode(request: Request, version: int, answer: Answer) -> bytes:
     """The answer as a frame, with its length."""
+    if (request.key, version) == (packed.FETCH, packed.VERSION):
+        return packed.fetched(request.correlation, answer)
     codec = _codec(request.key, version)
     buffer = io.BytesIO()
     buffer.write(struct.pack(">ii", 0, request.correlation))

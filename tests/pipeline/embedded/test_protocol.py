@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from kio.serial import entity_writer
 from kio.static.primitive import Records
 
+from pipeline.embedded.errors import Code
 from pipeline.embedded.guard import Malformed
-from pipeline.embedded.protocol import APIS, decode, entity_of
+from pipeline.embedded.protocol import APIS, Request, decode, encode, entity_of, filler
 
 st.register_type_strategy(Records, st.binary(max_size=50))
 settings.register_profile("wire", deadline=None, suppress_health_check=list(HealthCheck))
@@ -79,3 +80,25 @@ def _decode(frame: bytes) -> None:
         decode(frame)
     except Malformed as error:
         assert str(error)
+
+
+codes = st.sampled_from([Code.none, Code.offset_out_of_range, Code.unknown_topic_or_partition])
+numbers = st.integers(-1, 2**63 - 1)
+refused = {"partition_index": st.integers(0, 99), "error_code": codes, "high_watermark": numbers,
+           "aborted_transactions": st.sampled_from([None, ()]), "records": st.binary()}  # fmt: skip
+read = refused | {"last_stable_offset": numbers, "log_start_offset": numbers}
+partitions = st.one_of(st.fixed_dictionaries(refused), st.fixed_dictionaries(read))
+topics = st.fixed_dictionaries({"topic": st.text(max_size=9), "partitions": st.lists(partitions)})
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.lists(topics), codes)
+def test_a_packed_answer_is_byte_for_byte_what_kio_writes(
+    correlation: int, responses: list[Any], code: Code
+) -> None:
+    answer = {"responses": responses, "error_code": code}
+    entity = entity_of("fetch", 11, "Response")
+    body = io.BytesIO()
+    entity_writer(entity)(body, filler(entity)(answer))
+    payload = struct.pack(">i", correlation) + body.getvalue()
+    request = Request(1, 11, correlation, None, None)
+    assert encode(request, 11, answer) == struct.pack(">i", len(payload)) + payload
