@@ -13,7 +13,9 @@ from tests.flow.load import Underway, check_stream, follow, outcomes_of, submit
 TOKENS = 60  # at 20 a second: three seconds in which a kill can hit
 DRAINING = 240  # as many as last while one role after the other drains
 STREAMS = 16
-BEGIN_LIMIT = 120.0  # s until half of them speak; a role that lost the broker in the test before may take 45
+BEGIN_LIMIT = (
+    120.0  # s until half of them speak; a role that lost the broker in the test before may take 45
+)
 ROLES = ["worker-1", "orchestration-1", "delivery-1", "ingress-1", "edge-1"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
