@@ -1,5 +1,6 @@
 """What `up` starts follows what was said; what runs otherwise than it is asked for is said."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from pipeline.supervisor.plan import Plan
 
 @pytest.fixture(autouse=True)
 def null_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("HEADRACE_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("HEADRACE_WORKER_ENGINE", "null")
     monkeypatch.setenv("HEADRACE_CONFIG", str(tmp_path / "headrace.toml"))
 
