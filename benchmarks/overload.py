@@ -43,7 +43,9 @@ class Phase:
 
     begun: float = 0.0  # wall time
     lane_of: dict[str, str] = field(default_factory=dict)  # accepted id → lane
-    refused: Counter[tuple[str, int]] = field(default_factory=Counter)  # (lane, status)
+    refused: Counter[tuple[str, int | str]] = field(
+        default_factory=Counter
+    )  # (lane, status or error)
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def of(self, lane: str) -> list[dict[str, Any]]:
@@ -69,7 +71,11 @@ async def arrivals(urls: list[str], seconds: float, tiers: dict[str, float]) -> 
                 "seed": number,
                 "service_tier": tier,
             }
-            answer = await http.post(f"{urls[number % len(urls)]}/v1/requests", json=body)
+            try:
+                answer = await http.post(f"{urls[number % len(urls)]}/v1/requests", json=body)
+            except httpx.HTTPError as error:
+                phase.refused[LANES[tier], type(error).__name__] += 1
+                return
             if answer.status_code == 202:
                 phase.lane_of[answer.json()["id"]] = LANES[tier]
             else:
