@@ -173,6 +173,21 @@ def test_a_forced_rebalance_gives_everything_back_first() -> None:
     run_virtual(main())
 
 
+def test_a_forced_rebalance_may_move_every_partition() -> None:
+    async def main() -> None:
+        on = cluster(2)
+        first, second = Books(), Books()
+        await keep_polling(on.connect("a"), first)
+        await keep_polling(on.connect("b"), second)
+        await asyncio.sleep(1)
+        before = set(first.owned), set(second.owned)
+        on.rebalance("g", move=True)
+        await asyncio.sleep(1)
+        assert (set(first.owned), set(second.owned)) == before[::-1]
+
+    run_virtual(main())
+
+
 def test_a_slow_connection_takes_its_time() -> None:
     async def main() -> None:
         on = cluster()

@@ -77,7 +77,7 @@ def catch_all(mutants: Sequence[Mutant], jobs: int, seeds: int) -> list[Caught]:
         for caught in pool.map(lambda mutant: catch(mutant, seeds), mutants):
             found.append(caught)
             said = "SURVIVED" if caught.seed is None else f"seed {caught.seed}"
-            line = f"{caught.mutant.name:<34}{said:<10}{caught.spent:>6.0f} s  {caught.why[:110]}"
+            line = f"{caught.mutant.name:<38}{said:<10}{caught.spent:>6.0f} s  {caught.why[:110]}"
             print(line, flush=True)
     return found
 

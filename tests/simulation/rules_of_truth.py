@@ -93,6 +93,7 @@ TRUTH = (
         "return min(accepted, birth(request_id))",
         "return accepted",
         "a cancel may end a request before its record lands",
+        first=75,
     ),
     # what was said
     Mutant(
@@ -171,7 +172,7 @@ TRUTH = (
         "the join skips what came meanwhile",
         "stages/edge/feeds.py",
         "        for record in pending:\n            if self.full",
-        "        for record in pending[1:]:\n            if self.full",
+        "        for record in pending[:0]:\n            if self.full",
         "past and present join without a gap",
     ),
 )
