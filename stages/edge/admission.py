@@ -30,6 +30,7 @@ class Sample:
         int
     ]  # offset in each partition of hr.requests up to which all of them counted
     memory: float  # share used on the emptiest device
+    due: float = 0.0  # requests/s that the lane gets at the least, however full the others are
 
     @property
     def waiting(self) -> float:
@@ -39,11 +40,11 @@ class Sample:
     @property
     def capacity(self) -> float:
         """Requests/s that the lane can do. What it did says so only while somebody waited: an idle
-        lane is slow for want of work."""
+        lane is slow for want of work, and one that is refused more than its share is slow for that."""
         believed = self.slots * UNKNOWN_RATE
         if self.waiting and self.rate:
-            return self.rate
-        return max(self.rate, believed)
+            return max(self.rate, self.due)
+        return max(self.rate, self.due, believed)
 
     @property
     def drain(self) -> float:
@@ -52,10 +53,14 @@ class Sample:
 
 
 def sample(
-    lane: str, workers: Sequence[Status], orchestrators: Sequence[Status], edges: int
+    lane: str,
+    workers: Sequence[Status],
+    orchestrators: Sequence[Status],
+    edges: int,
+    share: float = 0.0,
 ) -> Sample:
     """From live members' statuses. Every orchestrator counts its own partitions; the lag of
-    `hr.requests` is the whole topic's in each."""
+    `hr.requests` is the whole topic's in each. `share`: of all that is done, the lane's by its weight."""
     figures = [
         each.worker for each in workers if each.worker is not None and not each.worker.paused
     ]
@@ -70,6 +75,7 @@ def sample(
         edges=max(1, edges),
         reached=[min(ends) for ends in zip(*(one.requests_ends for one in seen), strict=False)],
         memory=min((one.memory_used for one in figures), default=0.0),
+        due=share * sum(sum(one.rate.values()) for one in seen),
     )
 
 
@@ -83,6 +89,7 @@ class Admission:
 
     target: dict[str, float]
     chance: random.Random
+    shares: dict[str, float] = field(default_factory=dict)  # lane → of the fleet's work, by weight
     own: dict[str, OrderedDict[str, Placed | None]] = field(
         default_factory=dict
     )  # lane → id → where

@@ -75,7 +75,13 @@ class Edge:
         taken, latest = self.samples.get(lane, (0.0, None))
         if latest is None or now - taken > SAMPLE_AGE:
             live = self.members.live
-            latest = sample(lane, live("worker"), live("orchestration"), len(live("edge")))
+            latest = sample(
+                lane,
+                live("worker"),
+                live("orchestration"),
+                len(live("edge")),
+                self.admission.shares.get(lane, 0.0),
+            )
             self.samples[lane] = (now, latest)
         return latest
 

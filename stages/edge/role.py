@@ -6,6 +6,7 @@ from typing import Protocol
 
 from redis.asyncio import Redis
 
+from pipeline.lanes import shares
 from pipeline.log import LogUnavailable
 from pipeline.member import Fatal, Member
 from pipeline.members import Members
@@ -127,6 +128,12 @@ def assemble(member: Member, outbox: Outbox, store: Redis | None) -> Edge:
         "silver": settings.drain_silver,
         "bronze": settings.drain_bronze,
     }
+    orchestration = member.settings.orchestration
+    weights = {
+        "gold": orchestration.weight_gold,
+        "silver": orchestration.weight_silver,
+        "bronze": orchestration.weight_bronze,
+    }
     return Edge(
         member=member,
         members=Members(member.log, topics),
@@ -136,7 +143,7 @@ def assemble(member: Member, outbox: Outbox, store: Redis | None) -> Edge:
         follower=Follower(member, tails),
         outbox=outbox,
         attachments=Attachments(member, outbox),
-        admission=Admission(target, member.chance),
+        admission=Admission(target, member.chance, shares(weights, orchestration.floor)),
         idempotency=Idempotency(store, topics.prefix),
     )
 

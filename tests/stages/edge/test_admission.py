@@ -83,6 +83,13 @@ def test_a_lane_that_was_idle_may_take_what_its_workers_can() -> None:
     assert burst(admission(), stands(rate=0.0, free=8, slots=8), 1000) == 32
 
 
+def test_a_lane_may_always_take_its_share_of_what_the_fleet_does() -> None:
+    """Else one that was refused would look slow, and be refused for it."""
+    slow = {"rate": 0.5, "queued": 3, "free": 0}
+    assert burst(admission(), stands(**slow), 100, "gold") == 0
+    assert burst(admission(), stands(**slow, due=8.0), 100, "gold") == 37
+
+
 def test_the_wait_is_the_excess_and_is_spread() -> None:
     waits = set()
     for seed in range(50):
@@ -139,11 +146,10 @@ def test_a_sample_adds_up_what_the_members_say() -> None:
         )
 
     workers = [worker("a", 8, 3), worker("b", 4, 6), worker("c", 99, 0, paused=True)]
-    latest = sample(
-        "gold", workers, [orchestrator("a", 3, 7, [5, 9]), orchestrator("b", 4, 7, [6, 8])], 2
-    )
+    orchestrators = [orchestrator("a", 3, 7, [5, 9]), orchestrator("b", 4, 7, [6, 8])]
+    latest = sample("gold", workers, orchestrators, 2, 0.5)
     assert latest == Sample(
-        queued=14, rate=4.0, free=3, slots=12, edges=2, reached=[5, 8], memory=0.5
+        queued=14, rate=4.0, free=3, slots=12, edges=2, reached=[5, 8], memory=0.5, due=2.0
     )
 
 

@@ -17,7 +17,9 @@ from .backstage import CHAT, Asked, Backstage, EdgeUnderTest, an_edge
 SLOW, QUICK = 64, 4
 HELD = 65_536  # bytes at the edge for one of them, at most
 PIECE, PIECES = "x" * 2000, 100  # 200 kB an answer
-KERNEL = 4096  # bytes of a socket's buffer, on either side: what it holds is not what is asked about
+KERNEL = (
+    4096  # bytes of a socket's buffer, on either side: what it holds is not what is asked about
+)
 
 
 async def connect(edge: EdgeUnderTest) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -36,7 +38,7 @@ async def slowly(edge: EdgeUnderTest) -> None:
     """A kilobyte a second, for as long as it is let."""
     reader, writer = await connect(edge)
     try:
-        while await reader.read(1024):
+        while await reader.read(1024):  # noqa: ASYNC110 - that slow is what it is
             await asyncio.sleep(1)
     finally:
         writer.transport.abort()
