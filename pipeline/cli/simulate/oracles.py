@@ -198,6 +198,11 @@ def _drained(world: World) -> Iterator[str]:
             yield f"{name} still holds {status_now.worker.running}"
         elif status_now.worker is not None and status_now.worker.blocks_used:
             yield f"{name} still holds {status_now.worker.blocks_used} blocks"
+    yield from behind(world)
+
+
+def behind(world: World) -> Iterator[str]:
+    """What groups have read, or should have, and not committed."""
     for group in ("hr.ingress", "hr.delivery", "hr.orchestration"):
         for at, commit in world.cluster.group(group).offsets.items():
             partition = world.cluster.partition(at)

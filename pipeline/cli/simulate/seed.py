@@ -13,12 +13,13 @@ from pipeline.log import TopicPartition
 from pipeline.simulation import run_virtual
 
 from .clients import Client
-from .oracles import check, results
+from .oracles import behind, check, results
 from .scenario import SPAN, Scenario
 from .world import World
 
 LIMIT = 900.0  # s of virtual time until everything must have drained
 SETTLE = 8.0  # s behind the last outcome: what is late still comes, commits are made
+LATEST = 30.0  # s more while a group is behind: a write that got lost is sent again after 10
 TURNS = 2_000_000  # a livelock is found, not waited for; 20,000 are usual
 
 
@@ -76,6 +77,9 @@ async def _play(world: World, clients: list[Client]) -> None:
             await asyncio.sleep(0.25)
         world.told["drained after s"] = int(loop.time())
         await asyncio.sleep(SETTLE)
+        patience = loop.time() + LATEST
+        while loop.time() < patience and any(behind(world)):  # noqa: ASYNC110
+            await asyncio.sleep(1.0)
 
 
 async def _calm(world: World) -> None:
