@@ -80,7 +80,8 @@ class Ingress:
         if len(raw) > limit:
             raise Refusal("request_too_large", f"{len(raw)} bytes; at most {limit} are allowed")
         try:
-            request = parse_body(raw, "record").request  # first: what no reader knows is a dead letter
+            # first: what no reader knows is a dead letter, whatever its headers say
+            request = parse_body(raw, "record").request
             check_headers(arrival.record)
         except Refusal as refusal:
             if refusal.code in _DEAD:
