@@ -47,6 +47,7 @@ class Group:
         self._assignor = "roundrobin"
         self._again = False
         self._turn = 0  # how often the partitions were moved on purpose
+        self._planned: dict[str, list[TopicPartition]] = {}  # whose each is, heard of it or not
         self._running: asyncio.Task[None] | None = None
         self._returning: set[asyncio.Task[None]] = set()
 
@@ -65,7 +66,7 @@ class Group:
             self.rebalance()
             return
         # a static member that came back takes its twin's place, and nobody else notices
-        partitions = sorted(twin.assignment())
+        partitions = self._planned.get(reader.member, [])
         twin.evicted = True
         twin.place({})
         twin.log.line.change()
@@ -140,6 +141,7 @@ class Group:
             for number in range(self._cluster.count(topic))
         ]
         planned = plan(members, partitions, self._assignor) if members else {}
+        self._planned = planned
         await asyncio.gather(
             *(member.assign(planned[member.member], self.generation) for member in members)
         )

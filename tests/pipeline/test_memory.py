@@ -120,6 +120,27 @@ def test_a_static_member_that_was_killed_comes_back_at_once() -> None:
     run_virtual(main())
 
 
+def test_a_static_member_gets_what_fell_to_it_while_it_was_away() -> None:
+    """A broker keeps what the leader decided, whether the member has heard of it or not."""
+
+    async def main() -> None:
+        on = cluster(2)
+        kept, before, after = Books(), Books(), Books()
+        await keep_polling(on.connect("living"), kept)
+        first = await on.connect("first").group("g", ["t"], listener=before, instance_id="one")
+        await asyncio.sleep(1)
+        await first.close()
+        on.rebalance("g", move=True)
+        await asyncio.sleep(1)
+        await keep_polling(on.connect("again"), after, instance_id="one")
+        await asyncio.sleep(1)
+        assert kept.owned == before.owned
+        assert len(after.owned) == 1
+        assert not after.owned & kept.owned
+
+    run_virtual(main())
+
+
 def test_a_member_that_was_stopped_for_too_long_joins_again_and_cannot_commit_before() -> None:
     async def main() -> None:
         on = cluster(2)

@@ -101,7 +101,7 @@ def _stuck(world: World, clients: list[Client]) -> str:
         for c in clients
         if (c.accepted and c.request_id not in ended) or not (c.accepted or c.refused or c.left)
     ]
-    return f"not drained after {LIMIT:.0f} s: {open_ones}"
+    return "\n".join([f"not drained after {LIMIT:.0f} s: {open_ones}", *world.witness.faults])
 
 
 def _tell(world: World, clients: list[Client], verdict: Verdict) -> None:
