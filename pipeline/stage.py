@@ -9,7 +9,7 @@ is a value that it may yield last: nothing (done), `Retry`, `DeadLetter` or `Hol
 """
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,10 @@ Verdict = Retry | DeadLetter | Hold
 Emit = Outgoing | Verdict
 
 
+async def _nothing_sent() -> None:
+    """A stage that is called outside of a runner: what it yields is sent nowhere."""
+
+
 @dataclass(slots=True)
 class Context:
     """What the runner knows of the record in hand."""
@@ -52,7 +56,7 @@ class Context:
     tracestate: str | None = None
     seen: Any = None  # what the stage's `observe` returned for this record, in offset order
     placed: list[Placed] = field(default_factory=list)  # acks of what was yielded, after `flush`
-    flush: Callable[[], Any] | None = None  # await it to have all yielded records acked so far
+    flush: Callable[[], Awaitable[Any]] = _nothing_sent  # all that was yielded so far is acked
 
 
 Stage = Callable[[Any, Context], AsyncIterator[Emit]]

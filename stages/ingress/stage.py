@@ -58,21 +58,26 @@ class Ingress:
         except (Refusal, BadId) as error:
             yield _dead_letter(error)
             return
-        id = supplied or arrival.derived_id
-        if supplied is not None:
-            try:
-                found = await self._used(id, body, arrival)
-            except (ScanBudget, LogUnavailable) as error:
-                yield Retry(f"whether the id was used before is not known yet: {error}")
-                return
-            if found is Found.AGAIN:
-                metrics.void_records.labels("request").inc()
-                return
-            if found is Found.CONFLICT:
-                yield DeadLetter("id_conflict", "another tenant or another body has used this id")
-                return
-        for record in self._decide(id, arrival, body, context):
-            yield record
+        if supplied is None:
+            for record in self._decide(arrival.derived_id, arrival, body, context):
+                yield record
+            return
+        use = Use(arrival.tenant, body.hash)
+        look_up = not minted_by_edge(arrival.record)
+        try:
+            found = await self._uses.find(supplied, use, arrival.record, look_up=look_up)
+        except (ScanBudget, LogUnavailable) as error:
+            yield Retry(f"whether the id was used before is not known yet: {error}")
+            return
+        if found is Found.AGAIN:
+            metrics.void_records.labels("request").inc()
+        elif found is Found.CONFLICT:
+            yield DeadLetter("id_conflict", "another tenant or another body has used this id")
+        else:
+            with self._uses.passing(supplied, use, arrival.record):
+                for record in self._decide(supplied, arrival, body, context):
+                    yield record
+                await context.flush()
 
     def _read(self, raw: bytes, arrival: Arrival) -> Body:
         """Raises Refusal only where the record itself cannot be."""
@@ -88,12 +93,6 @@ class Ingress:
                 raise
             return Body(None, refusal, body_id(raw), hashlib.sha256(raw).hexdigest())
         return Body(request, None, request.id, body_hash(request))
-
-    async def _used(self, id: str, body: Body, arrival: Arrival) -> Found:
-        use = Use(arrival.tenant, body.hash)
-        return await self._uses.find(
-            id, use, arrival.record, look_up=not minted_by_edge(arrival.record)
-        )
 
     def _decide(
         self, id: str, arrival: Arrival, body: Body, context: Context

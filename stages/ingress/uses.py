@@ -5,6 +5,10 @@ log; whatever passes here is remembered for a while as well, which costs nothing
 that two processes take within the same moment both pass: the second lease of one id is void anyway.
 """
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -25,31 +29,62 @@ class Use(NamedTuple):
 
 
 class Found(Enum):
-    NEW = "new"  # or this very record, read again
-    AGAIN = "again"  # the same request in another record
+    NEW = "new"
+    AGAIN = "again"  # the same request; what became of it is in the log
     CONFLICT = "conflict"  # another tenant's, or another body
+
+
+@dataclass(slots=True, eq=False)
+class _Passing:
+    """A record whose traces are being written."""
+
+    use: Use
+    place: tuple[TopicPartition, int]
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Uses:
     def __init__(self, trail: Trail) -> None:
         self._trail = trail
-        self._recent: dict[str, tuple[Use, tuple[TopicPartition, int]]] = {}
+        self._recent: dict[str, Use] = {}  # their traces are in the log
+        self._passing: dict[str, _Passing] = {}
 
     async def find(self, request_id: str, use: Use, record: Record, *, look_up: bool) -> Found:
-        """Raises ScanBudget, LogUnavailable where the log does not tell in time."""
-        place = (record.at, record.offset)
-        if request_id not in self._recent and look_up:
+        """NEW has to go through `passing` at once. A copy of what passes just now waits for it: were it
+        done before, and the other never written, nobody would owe the request.
+
+        Raises ScanBudget, LogUnavailable where the log does not tell in time.
+        """
+        known = self._recent.get(request_id)
+        if known is None and look_up:
             trace = await self._trail.find(request_id)
             known = None if trace is None else _use_of(trace)
-            if known is not None:
-                return Found.AGAIN if known == use else Found.CONFLICT
-        # no await from here on: of two that looked at the same time the second sees the first
-        first, where = self._recent.setdefault(request_id, (use, place))
-        if len(self._recent) > REMEMBERED:
-            del self._recent[next(iter(self._recent))]
-        if where == place:
-            return Found.NEW
-        return Found.AGAIN if first == use else Found.CONFLICT
+        if known is None:
+            place = (record.at, record.offset)
+            while (first := self._passing.get(request_id)) and first.place != place:
+                if first.use != use:
+                    return Found.CONFLICT
+                await first.ended.wait()
+            # no await from here on: of two that looked at the same time the second sees the first
+            known = self._recent.get(request_id)
+        if known is not None:
+            return Found.AGAIN if known == use else Found.CONFLICT
+        self._passing.setdefault(request_id, _Passing(use, place))
+        return Found.NEW
+
+    @contextmanager
+    def passing(self, request_id: str, use: Use, record: Record) -> Iterator[None]:
+        """While its traces are written; when this ends well, they are acked."""
+        try:
+            yield
+            self._recent[request_id] = use
+            if len(self._recent) > REMEMBERED:
+                del self._recent[next(iter(self._recent))]
+        finally:
+            first = self._passing.get(request_id)
+            if first is not None and first.place == (record.at, record.offset):
+                del self._passing[request_id]
+                first.ended.set()
 
 
 def _use_of(record: Record) -> Use | None:

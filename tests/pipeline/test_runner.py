@@ -388,7 +388,6 @@ def test_flush_tells_a_stage_where_its_records_lie() -> None:
         async def stage(record: Record, context: Context) -> AsyncIterator[Emit]:
             yield Outgoing(OUT, b"1", partition=0)
             yield Outgoing(OUT, b"2", partition=0)
-            assert context.flush is not None
             placed.extend(await context.flush())
             assert context.placed == placed
             yield Outgoing(OUT, b"3", partition=0)

@@ -87,14 +87,14 @@ class Witness:
         """A group says that it needs nothing before these offsets again."""
         self.look()
         for at, commit in offsets.items():
-            for request_id, offset in self._owed(group, at, commit.offset):
+            for request_id, offset in self._owed(group, at):
                 if offset < commit.offset:
                     self.faults.append(
                         f"{group} committed {commit.offset} of {at.topic}[{at.partition}] and "
                         f"still owes {request_id} at {offset}"
                     )
 
-    def _owed(self, group: str, at: TopicPartition, upto: int) -> Iterator[tuple[str, int]]:
+    def _owed(self, group: str, at: TopicPartition) -> Iterator[tuple[str, int]]:
         if group == "hr.delivery":
             yield from self._undelivered[at].items()
         elif group == "hr.orchestration":
@@ -106,20 +106,8 @@ class Witness:
                 ids = _ids(record)
                 if any(each in self.taken for each in ids):
                     del self._unread[at][offset]
-                elif not self._held_elsewhere(at, ids, upto):
+                else:
                     yield ids[-1], offset
-
-    def _held_elsewhere(self, at: TopicPartition, ids: list[str], upto: int) -> bool:
-        """Published twice: a record of the same id behind the commit, or of another partition, is the
-        obligation."""
-        known = self.cluster.group("hr.ingress").offsets
-        named = {each for each in ids[:-1] if each.startswith("req_")}
-        return any(
-            named.intersection(_ids(record))
-            for other, records in self._unread.items()
-            for offset, record in records.items()
-            if (offset >= upto if other == at else _beyond(offset, known.get(other)))
-        )
 
     # what lands
 
@@ -208,10 +196,6 @@ class Witness:
         if request_id in self.ends and request_id in self.outcomes:
             for owed in self._undelivered.values():
                 owed.pop(request_id, None)
-
-
-def _beyond(offset: int, commit: Commit | None) -> bool:
-    return commit is None or offset >= commit.offset
 
 
 def _key(record: Record) -> str:

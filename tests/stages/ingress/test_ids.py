@@ -140,6 +140,31 @@ def test_records_of_one_id_that_come_together_are_one_request() -> None:
         virtual(main, seed)
 
 
+def test_a_copy_is_owed_until_what_it_repeats_is_in_the_log() -> None:
+    """Were it done before, two processes might each leave the request to the other's copy."""
+
+    async def main() -> None:
+        stand = Stand()
+        await stand.begin()
+        body = HELLO | {"id": stand.mint()}
+        outputs = [at for at in stand.cluster.partitions if "ready" in at.topic]
+        commits = stand.cluster.group(TOPICS.group("ingress")).offsets
+        async with stand.ingress():
+            await asyncio.sleep(3)
+            stand.cluster.set_available(outputs, False)
+            for i in range(4):
+                await stand.publish(body, partition=i % 2)
+            await asyncio.sleep(15)
+            assert {commit.offset for commit in commits.values()} == {0}
+            stand.cluster.set_available(outputs, True)
+            await stand.settle()
+            assert {commit.offset for commit in commits.values()} == {2}
+        assert len(stand.ready()) == 1
+
+    for seed in range(5):
+        virtual(main, seed)
+
+
 def test_an_edge_that_repeats_its_record_is_not_held_up() -> None:
     """Its own id is fresh by construction: nothing is looked up, a repeat is dropped or void."""
 
