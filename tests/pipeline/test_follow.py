@@ -27,6 +27,7 @@ class Reading:
         self.holds = holds
         self.begun: list[int] = []
         self.dropped: list[int] = []
+        self.early: list[int] = []  # read when their part was active, before its end
         self.follow: Follow[Part] = Follow(
             me, IN, GROUP, begin=self._begin, take=self._take, drop=self._drop
         )
@@ -40,6 +41,8 @@ class Reading:
         for record in records:
             part = self.follow.parts[record.partition]
             part.offsets.append(record.offset)
+            if part.active and record.offset < (part.target or 0):
+                self.early.append(record.offset)
             if record.offset not in self.holds:
                 self.follow.done(part, record.offset)
 
@@ -56,6 +59,8 @@ def test_each_partition_is_read_in_order_and_active_at_its_end() -> None:
         parts = reading.follow.parts
         assert parts[0].offsets == list(range(1200))
         assert all(part.active for part in parts.values())
+        assert parts[0].target == 1200
+        assert not reading.early
         assert await reading.follow.reached(0, 1200)
         waiting = asyncio.create_task(reading.follow.reached(1, 1))
         await asyncio.sleep(1)

@@ -11,3 +11,4 @@ class Mutant:
     new: str
     why: str  # what the rule is for
     first: int = 0  # the seed to begin with: not every one meets every fault
+    test: str = ""  # that must fail in place of a seed: other rules make the fault harmless

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.simulation.rules import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("schemas", "pipeline", "stages", "workers", "kernels")
+PACKAGES = ("schemas", "pipeline", "stages", "workers", "kernels", "tests")
 SEEDS = 500  # within which each must be caught
 LIMIT = 1800.0  # s for one mutant
 FIND = """
@@ -31,7 +31,7 @@ print("" if told is None else f"{{told.seed}} {{told.fault.splitlines()[-1]}}")
 @dataclass(frozen=True, slots=True)
 class Caught:
     mutant: Mutant
-    seed: int | None  # None: it survived
+    seed: int | None  # None: it survived; 0 where its test caught it
     why: str
     spent: float  # s
 
@@ -46,7 +46,7 @@ def mutate(source: str, mutant: Mutant) -> str:
 
 
 def catch(mutant: Mutant, seeds: int = SEEDS) -> Caught:
-    """Run it until a seed fails."""
+    """Run it until a seed fails, or its test."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="headrace-mutant-") as folder:
         for package in PACKAGES:
@@ -55,19 +55,35 @@ def catch(mutant: Mutant, seeds: int = SEEDS) -> Caught:
                 Path(folder) / package,
                 ignore=shutil.ignore_patterns("*.so", "build"),
             )
+        shutil.copy(ROOT / "pyproject.toml", folder)
         path = Path(folder) / mutant.file
         path.write_text(mutate(path.read_text(), mutant))
-        code = FIND.format(first=mutant.first, seeds=mutant.first + seeds)
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=folder, env={"PYTHONPATH": folder, "PYTHONHASHSEED": "0"},
-            capture_output=True, text=True, timeout=LIMIT, check=False,
-        )  # fmt: skip
-    spent = time.perf_counter() - begun
+        seed, why = _run_test(folder, mutant) if mutant.test else _run_seeds(folder, mutant, seeds)
+    return Caught(mutant, seed, why, time.perf_counter() - begun)
+
+
+def _run_seeds(folder: str, mutant: Mutant, seeds: int) -> tuple[int | None, str]:
+    done = _run(folder, "-c", FIND.format(first=mutant.first, seeds=mutant.first + seeds))
     if done.returncode:
         raise RuntimeError(f"{mutant.name} does not run: {done.stderr[-2000:]}")
     seed, _, why = done.stdout.strip().partition(" ")
-    return Caught(mutant, int(seed) if seed else None, why, spent)
+    return int(seed) if seed else None, why
+
+
+def _run_test(folder: str, mutant: Mutant) -> tuple[int | None, str]:
+    """1 is pytest's word for a test that failed; anything else decides nothing."""
+    done = _run(folder, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", mutant.test)
+    if done.returncode > 1:
+        raise RuntimeError(f"{mutant.name} does not run: {(done.stdout + done.stderr)[-2000:]}")
+    return (0 if done.returncode else None), mutant.test
+
+
+def _run(folder: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder, env={"PYTHONPATH": folder, "PYTHONHASHSEED": "0"},
+        capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
 
 
 def catch_all(mutants: Sequence[Mutant], jobs: int, seeds: int) -> list[Caught]:
@@ -76,7 +92,8 @@ def catch_all(mutants: Sequence[Mutant], jobs: int, seeds: int) -> list[Caught]:
     with ThreadPoolExecutor(jobs) as pool:
         for caught in pool.map(lambda mutant: catch(mutant, seeds), mutants):
             found.append(caught)
-            said = "SURVIVED" if caught.seed is None else f"seed {caught.seed}"
+            by = "its test" if caught.mutant.test else f"seed {caught.seed}"
+            said = "SURVIVED" if caught.seed is None else by
             line = f"{caught.mutant.name:<38}{said:<10}{caught.spent:>6.0f} s  {caught.why[:110]}"
             print(line, flush=True)
     return found

@@ -124,7 +124,8 @@ TRUTH = (
         "schemas/folds.py",
         "        if k > e:\n            return Effect.HOLE\n",
         "",
-        "never skip a token that may still come",
+        "never skip a token that may still come: writers that keep their order leave no hole",
+        test="tests/schemas/test_folds.py",
     ),
     Mutant(
         "output before the last chunk",
@@ -152,7 +153,8 @@ TRUTH = (
         "stages/edge/frames.py",
         "return end.tokens > self.fold.seq or unfinished",
         "return False",
-        "a stream that has less than the result takes the rest from it",
+        "a stream that has less than the result takes the rest from it: only an answer out of a cache has",
+        test="tests/stages/edge/test_frames.py",
     ),
     Mutant(
         "resume behind the offset",

@@ -46,7 +46,9 @@ WORK = (
         "pipeline/follow.py",
         "part.target is not None and part.tracker.next >= part.target",
         "part.target is not None",
-        "nothing follows from a fold that has not reached the end captured after the assignment",
+        "nothing follows from a fold that has not reached the end captured after the assignment: "
+        "what would follow is void, since the log decides",
+        test="tests/pipeline/test_follow.py",
     ),
     Mutant(
         "the end is asked for last",
@@ -86,7 +88,8 @@ WORK = (
         "            if status.counter <= current.counter:\n"
         "                return None  # a replaced writer's late batch\n",
         "            pass\n",
-        "a late status turns nothing back",
+        "a late status turns nothing back: the next one, a second later, would mend it",
+        test="tests/pipeline/test_presence.py",
     ),
     Mutant(
         "credits begin anew",
