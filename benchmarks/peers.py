@@ -1,15 +1,20 @@
-"""llama.cpp beside us: the same file, the same prompts, through its C interface."""
+"""llama.cpp beside us: the same file, the same prompts, through its C interface and its server."""
 
 import ctypes
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 
+from tests.pipeline.brokers import free_port
+
 _BATCH = 2048  # tokens: the longest prompt timed here in one go
+PLACES = 16  # of its server: it is fastest there, by benchmarks.engine
 
 
 class LlamaCpp:
@@ -100,3 +105,34 @@ def _log(level: int, text: bytes, data: object) -> None:
 
 
 _silent = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_log)
+
+
+@contextmanager
+def llama_server(binary: Path, model: Path, threads: int, length: int) -> Iterator[str]:
+    """The URL of llama.cpp's server, ready for requests of `length` tokens.
+
+    Raises RuntimeError where it does not become ready.
+    """
+    port = free_port()
+    options = {"-m": model, "-t": threads, "-c": PLACES * length, "-np": PLACES, "--port": port}
+    command = [str(binary), *(str(part) for pair in options.items() for part in pair)]
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen([*command, "--no-webui"], stdout=quiet, stderr=quiet)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        until = time.monotonic() + 120
+        while not _is_ready(url):
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"{' '.join(command)} did not become ready")
+            time.sleep(0.2)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,21 +23,18 @@ from pathlib import Path
 from statistics import median
 from urllib.parse import urlsplit
 
-import httpx
-
 from benchmarks.engine import WallClock
 from benchmarks.load import arrivals
 from benchmarks.machine import describe, model_file, quantile, table
+from benchmarks.peers import llama_server
 from pipeline.settings import WorkerSettings
 from tests.flow.installation import MODEL, installation
-from tests.pipeline.brokers import free_port
 from workers.engine import TorchEngine
 from workers.job import Job, Sampling
 from workers.runtime import bounded, build_engine
 
-STREAMS, PROMPT, ANSWER = 16, 32, 192  # of the row `inside`
+STREAMS, PROMPT = 16, 32  # of the row `inside`
 LONGEST_PROMPT, LONGEST_ANSWER = 1024, 512
-PLACES = 16  # of llama.cpp's server: it is fastest there, by benchmarks.engine
 LIMIT = 1800.0  # s that a round may take
 
 
@@ -74,8 +70,8 @@ class Round:
         return self.tokens / self.seconds
 
 
-def same_length(chance: random.Random) -> list[Request]:
-    return [Request(_prompt(chance, PROMPT), ANSWER) for _ in range(STREAMS)]
+def same_length(chance: random.Random, answer: int) -> list[Request]:
+    return [Request(_prompt(chance, PROMPT), answer) for _ in range(STREAMS)]
 
 
 def mixed(chance: random.Random, count: int) -> list[Request]:
@@ -158,50 +154,22 @@ def headrace(plan: str) -> Iterator[str]:
         yield made.url()
 
 
-@contextmanager
-def llama_server(binary: Path, model: Path, threads: int) -> Iterator[str]:
-    """llama.cpp's server, ready. Raises RuntimeError where it does not become so."""
-    port = free_port()
-    room = PLACES * (LONGEST_PROMPT + LONGEST_ANSWER)
-    options = {"-m": model, "-t": threads, "-c": room, "-np": PLACES, "--port": port}
-    command = [str(binary), *(str(part) for pair in options.items() for part in pair)]
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen([*command, "--no-webui"], stdout=quiet, stderr=quiet)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        until = time.monotonic() + 120
-        while not _is_ready(url):
-            if process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"{' '.join(command)} did not become ready")
-            time.sleep(0.2)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=5).status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-def bench_inside(plan: str, rounds: int) -> None:
+def bench_inside(plan: str, rounds: int, answer: int) -> None:
     settings = WorkerSettings(plan=plan)  # type: ignore[arg-type]
     engine = build_engine(model_file(), settings, clock=WallClock())
     chance = random.Random(5)
     with headrace(plan) as url:
-        asyncio.run(send(url, same_length(chance), 0))  # warm
+        asyncio.run(send(url, same_length(chance, 8), 0))  # warm
         inside, bare = [], []
-        for _ in range(rounds):
-            requests = same_length(chance)
+        for number in range(rounds):
+            requests = same_length(chance, answer)
             bare.append(alone(engine, requests).rate)
             inside.append(asyncio.run(send(url, requests, 0)).rate)
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
     engine.close()
     share = median(inside) / median(bare)
     row = [f"{median(inside):.0f}", f"{median(bare):.0f}", f"{100 * share:.0f} %"]
-    title = f"plan {plan}, tokens/s of {STREAMS} streams, {PROMPT} tokens and {ANSWER} more"
+    title = f"plan {plan}, tokens/s of {STREAMS} streams, {PROMPT} tokens and {answer} more"
     print(table(title, ["inside Headrace", "engine alone", "share"], [row]), flush=True)
 
 
@@ -213,7 +181,8 @@ def bench_mixed(plan: str, rounds: int, count: int, rate: float, binary: Path | 
         with headrace(plan) as url:
             took.setdefault("headrace", []).append(asyncio.run(send(url, requests, rate)))
         if binary is not None:
-            with llama_server(binary, model_file(), threads) as url:
+            longest = LONGEST_PROMPT + LONGEST_ANSWER
+            with llama_server(binary, model_file(), threads, longest) as url:
                 took.setdefault("llama.cpp", []).append(asyncio.run(send(url, requests, rate)))
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
     lines = []
@@ -237,13 +206,14 @@ def main() -> int:
     parser.add_argument("--rows", default="inside,mixed")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--plan", default="exact", choices=["exact", "fast"])
+    parser.add_argument("--answer", type=int, default=192, help="tokens of an answer of `inside`")
     parser.add_argument("--requests", type=int, default=64, help="of a round of `mixed`")
     parser.add_argument("--rate", type=float, default=4.0, help="requests a second of `mixed`")
     parser.add_argument("--llama-server", type=Path, help="the binary; without it no peer")
     chosen = parser.parse_args()
     print(describe(), f"· {bounded()} threads", flush=True)
     if "inside" in chosen.rows:
-        bench_inside(chosen.plan, chosen.rounds)
+        bench_inside(chosen.plan, chosen.rounds, chosen.answer)
     if "mixed" in chosen.rows:
         bench_mixed(chosen.plan, chosen.rounds, chosen.requests, chosen.rate, chosen.llama_server)
     return 0
