@@ -96,12 +96,14 @@ def _all_ended(world: World, clients: list[Client]) -> bool:
 
 def _stuck(world: World, clients: list[Client]) -> str:
     ended = results(world)
+    unknown = world.witness.taken - ended.keys() - {client.request_id for client in clients}
     open_ones = [
         f"{c.ask.number} ({c.ask.way}, {c.request_id or 'no id yet'})"
         for c in clients
         if (c.accepted and c.request_id not in ended) or not (c.accepted or c.refused or c.left)
     ]
-    return "\n".join([f"not drained after {LIMIT:.0f} s: {open_ones}", *world.witness.faults])
+    stuck = f"not drained after {LIMIT:.0f} s: {open_ones + sorted(unknown)}"
+    return "\n".join([stuck, *world.witness.faults])
 
 
 def _tell(world: World, clients: list[Client], verdict: Verdict) -> None:
