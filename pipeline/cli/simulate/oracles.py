@@ -16,9 +16,6 @@ from .clients import Client
 from .world import World
 
 JUST_NOW = 4_000  # ms: what landed so late may still be under way, or its commit is
-DEATHS = (
-    2 * 8
-)  # at eight in a row it ends; a zombie's order, or one sent twice, may begin it once more
 NEAR_GRACE = 12.0  # s: the grace is 15, and an attach may be a few seconds on its way
 
 
@@ -78,8 +75,6 @@ def _violations(world: World, clients: list[Client]) -> Iterator[str]:
             if result.choices[0].token_ids != expected:
                 yield f"{name}: other tokens than without faults"
         yield from (f"{name}: {fault}" for fault in _frames(world, client))
-    if world.told["killed by a poison"] > DEATHS:
-        yield f"one poison killed {world.told['killed by a poison']} workers"
     yield from _bounds(world)
     yield from _drained(world)
 

@@ -77,6 +77,7 @@ class Scenario:
     parked: int = 256  # requests without a live worker in memory; beyond it they wait on a topic
     poison: int | None = None  # the ask that kills every worker that begins it
     inboxes: int = 4  # partitions of hr.work: with fewer than workers, some share one
+    slots: int = 16  # of each worker: with few, orders wait for credit
 
     def without(self, asks: set[int] = frozenset(), faults: set[int] = frozenset()) -> "Scenario":  # type: ignore[assignment]
         """Less of it: `asks` by number, `faults` by index."""
@@ -90,7 +91,7 @@ class Scenario:
 def make_scenario(seed: int, *, asks: int = 40, faults: int = 20) -> Scenario:
     chance = random.Random(f"scenario {seed}")
     field = EVERYWHERE if chance.random() < 0.5 else chance.choice(SIEGES)
-    return Scenario(
+    made = Scenario(
         seed=seed,
         asks=tuple(_ask(chance, number) for number in range(asks)),
         faults=tuple(sorted((_fault(chance, field) for _ in range(faults)), key=lambda f: f.at)),
@@ -102,7 +103,17 @@ def make_scenario(seed: int, *, asks: int = 40, faults: int = 20) -> Scenario:
         rate=chance.choice(RATES),
         parked=chance.choice([256, 256, 2]),
         poison=chance.randrange(asks) if asks and chance.random() < 0.25 else None,
+        slots=chance.choice([16, 16, 16, 3]),
     )
+    return _stranded(made, chance) if chance.random() < 0.1 else made
+
+
+def _stranded(made: Scenario, chance: random.Random) -> Scenario:
+    """No worker for so long that requests wait on a topic of their own, where they are slow to land."""
+    away = Fault(chance.uniform(0.2, 0.8), "blackout", "worker", 10.0)
+    late = Fault(away.at, "late", "waiting.null", SPAN, 0.8)
+    faults = tuple(sorted((*made.faults, away, late), key=lambda f: f.at))
+    return replace(made, faults=faults, parked=2)
 
 
 def _ask(chance: random.Random, number: int) -> Ask:

@@ -67,7 +67,8 @@ async def _story(scenario: Scenario, verdict: Verdict, explain: bool) -> None:
 
 async def _play(world: World, clients: list[Client]) -> None:
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(LIMIT):
+    world.limit = asyncio.timeout(LIMIT)
+    async with world.limit:
         async with asyncio.TaskGroup() as group:
             for client in clients:
                 group.create_task(client.run(), name=f"client {client.ask.number}")

@@ -26,6 +26,9 @@ from .trouble import Trouble
 from .witness import Witness
 
 MODEL = "null"
+DEATHS = (
+    2 * 8
+)  # at eight in a row a poison ends; a zombie's order, or one sent twice, may begin it again
 RESTART = 0.3  # s until the supervisor has started a process again
 
 
@@ -54,6 +57,7 @@ class World:
         self.told: Counter[str] = Counter()
         self.doomed: set[str] = set()  # requests of which a record cannot be read: they may fail
         self.deaths: list[str] = []  # processes that ended by themselves: a fault of ours
+        self.limit = asyncio.timeout(None)  # of the whole story
         self.timeline: list[tuple[float, str]] = []
         self.witness = Witness(self.cluster, self.topics, self.told)
         self.cluster.committed = self.witness.committed
@@ -115,6 +119,9 @@ class World:
         if job.sampling.seed == self.scenario.poison and not process.ended:
             self.told["killed by a poison"] += 1
             self.note(f"{name} dies of its poison")
+            if self.told["killed by a poison"] == DEATHS + 1:
+                self.witness.faults.append(f"one poison killed {DEATHS + 1} workers")
+                self.limit.reschedule(self.loop.time())  # it would go on until the deadline
             process.kill()
             self._later(RESTART, name)
 
@@ -125,7 +132,7 @@ class World:
         settings.worker.engine = "null"
         settings.worker.null_rate = self.scenario.rate
         settings.worker.null_vary = "attempt" if self.scenario.vary else ""
-        settings.worker.slots = 16
+        settings.worker.slots = self.scenario.slots
         return settings
 
     def _ended(self, name: str, process: Process, task: "asyncio.Task[None]") -> None:
