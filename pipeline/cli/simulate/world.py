@@ -26,9 +26,8 @@ from .trouble import Trouble
 from .witness import Witness
 
 MODEL = "null"
-DEATHS = (
-    2 * 8
-)  # at eight in a row a poison ends; a zombie's order, or one sent twice, may begin it again
+# of one poison: at eight in a row it ends; a zombie's order, or one sent twice, may begin it again
+DEATHS = 2 * 8
 RESTART = 0.3  # s until the supervisor has started a process again
 
 
