@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.machine import describe, model_file, table
-from benchmarks.peers import LlamaCpp
+from benchmarks.peers import LlamaCpp, products
 from kernels.model import Model, load_model
 from pipeline.settings import WorkerSettings
 from workers.engine import TorchEngine
@@ -27,7 +27,7 @@ from workers.job import Emission, Job, Sampling
 from workers.model_runner import ModelRunner
 from workers.runtime import bounded, kv_blocks, step_tokens
 
-DECODE = {1: 96, 16: 48, 64: 32}  # streams: steps that are timed
+DECODE = {1: 96, 4: 96, 16: 48, 64: 32}  # streams: steps that are timed
 PREFILL = (512, 2048)
 PROMPT = 32  # tokens before the timed ones
 SHARED = (64, 512)  # requests, tokens that they share
@@ -44,8 +44,8 @@ class WallClock:
 class Ours:
     """One engine for every row; only prompts that were never seen are timed as prefill."""
 
-    def __init__(self, model: Model, settings: WorkerSettings) -> None:
-        self._model, self._settings = model, settings
+    def __init__(self, model: Model, settings: WorkerSettings, threads: int) -> None:
+        self.config, self.threads, self._settings = model.config, threads, settings
         self._blocks = kv_blocks(model, settings)
         self._runner = ModelRunner(model, self._blocks, settings.block_size)
 
@@ -118,6 +118,10 @@ def rows(plan: str, ours: Ours, peers: dict[str, LlamaCpp], vocabulary: int) -> 
         contestants: Contestants = {plan: partial(ours.decode, prompts, steps)}
         for name, peer in peers.items():
             contestants[name] = partial(peer.decode, prompts, steps)
+        if streams == max(DECODE):
+            contestants["bf16 products"] = partial(
+                products, ours.config, streams, steps, ours.threads
+            )
         made.append(Row(f"decode, {streams} streams", streams * steps, contestants))
     repeating = prompt(16) * 8
     made.append(
@@ -175,7 +179,7 @@ def _bench(path: Path, plan: str, threads: int, rounds: int, only: str) -> None:
     settings = WorkerSettings(kv_bytes=1 << 29)
     before = psutil.Process().memory_info().rss
     model = load_model(path, plan=plan, threads=threads)
-    ours = Ours(model, settings)
+    ours = Ours(model, settings, threads)
     held = psutil.Process().memory_info().rss - before
     peers = _peers(path, threads)
     todo = [r for r in rows(plan, ours, peers, model.config.vocab_size) if only in r.name]
@@ -189,10 +193,9 @@ def _bench(path: Path, plan: str, threads: int, rounds: int, only: str) -> None:
     for row in todo:
         mine = row.rate(plan)
         others = {who: row.rate(who) for who in row.contestants if who != plan}
-        best = max(others, key=lambda who: others[who], default="")
-        ratio = f"{mine / others[best]:.2f} × {best}" if best else ""
-        lines.append([row.name, f"{mine:.0f}", *[f"{others[best]:.0f}" if best else ""], ratio])
-    print(table(f"plan {plan}, tokens/s", ["", "ours", "other", "ratio"], lines))
+        ratios = [f"{mine / rate:.2f} × {who} ({rate:.0f})" for who, rate in others.items()]
+        lines.append([row.name, f"{mine:.0f}", ", ".join(ratios)])
+    print(table(f"plan {plan}, tokens/s", ["", "ours", "beside"], lines))
     print(
         f"\nresident: {held >> 20} MiB with a KV cache of {settings.kv_bytes >> 20} MiB; "
         f"the file has {path.stat().st_size >> 20} MiB"

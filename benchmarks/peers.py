@@ -10,7 +10,9 @@ from typing import Any
 
 import httpx
 import numpy as np
+import torch
 
+from kernels.config import ModelConfig
 from tests.pipeline.brokers import free_port
 
 _BATCH = 2048  # tokens: the longest prompt timed here in one go
@@ -98,6 +100,30 @@ class LlamaCpp:
     def _best(self, row: int) -> int:
         address = self._c.llama_get_logits_ith(self._context, row)
         return int(np.ctypeslib.as_array(address, (self._vocabulary,)).argmax())
+
+
+def products(config: ModelConfig, rows: int, steps: int, threads: int) -> float:
+    """Seconds for nothing but a model's matrix products, as torch does them in bf16: a limit."""
+    dim, mixed = config.dim, config.heads * config.head_dim
+    layer = [
+        (dim, mixed + 2 * config.kv_heads * config.head_dim),
+        (mixed, dim),
+        (dim, 2 * config.hidden),
+        (config.hidden, dim),
+    ]
+    pairs = [
+        (torch.ones(rows, k, dtype=torch.bfloat16), torch.ones(n, k, dtype=torch.bfloat16))
+        for k, n in [*layer * config.layers, (dim, config.vocab_size)]
+    ]
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        begun = time.perf_counter()  # of one step: without bf16 instructions that is long enough
+        for x, weight in pairs:
+            torch.nn.functional.linear(x, weight)
+        return steps * (time.perf_counter() - begun)
+    finally:
+        torch.set_num_threads(before)
 
 
 def _log(level: int, text: bytes, data: object) -> None:

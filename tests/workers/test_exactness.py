@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def exactness() -> Exactness:
-    return prepare("exact", PROMPTS, TOKENS)[1]
+    return prepare("exact", PROMPTS, TOKENS)
 
 
 @pytest.mark.parametrize("way", ways(PROMPTS), ids=lambda way: str(way.name))

@@ -41,18 +41,22 @@ class Way:
     """A way to run jobs, and what it must have done to count."""
 
     name: str
-    group: int = 64  # jobs that are handed in at once
+    batches: tuple[int, ...] = (64,)  # how many jobs are handed in at once, in turn
+    company: bool = False  # short jobs fill up every batch that would be smaller than it should
     blocks: int = 512
     runner: type[ModelRunner] = NoSwap
-    warm: bool = False
+    twice: bool = False  # all jobs once more, in the same engine
     preempt: bool = False
-    threads: int = 0
+    threads: int = 2
     needs: tuple[tuple[str, Need], ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
 
 
 _PREEMPTED = ("preemptions", lambda c: c.preemptions)
+_HIT = ("cache hits", lambda c: c.cache_hit_tokens)
 PLAIN = (("prefix_cache", False), ("speculate", False))
+ALONE = Way("alone", batches=(1,), blocks=64, threads=1, options=PLAIN)
+CONTINUED = Way("continued at token k")
 
 
 def _at_least(size: int) -> Need:
@@ -60,15 +64,17 @@ def _at_least(size: int) -> Need:
 
 
 def ways(count: int) -> list[Way]:
-    """All cells; `count` is how many prompts there are."""
+    """All cells; `count` is how many prompts there are. Few of them are in one size of batch each."""
+    sizes = (2, 4, 16, 64)
     company = [
         Way(
-            f"batch of {size}",
-            group=size,
-            needs=(("occupancy", _at_least(min(size, count))),),
+            f"batches of {', '.join(map(str, batches))}",
+            batches=batches,
+            company=True,
+            needs=((f"occupancy of {batches[-1]}", _at_least(batches[-1])),),
             options=PLAIN,
         )
-        for size in (2, 4, 16, 64)
+        for batches in ([(size,) for size in sizes] if count > sum(sizes) else [sizes])
     ]
     chunks = [
         Way(
@@ -78,29 +84,29 @@ def ways(count: int) -> list[Way]:
         for size in (16, 64, 256)
     ]
     return [
+        Way("one thread", threads=1),  # all others have two, but the reference
         *company,
         *chunks,
         Way("prompts whole", options=(*PLAIN, ("max_batch_tokens", 4096))),
-        Way("prefix cache cold", options=(("speculate", False),)),
         Way(
-            "prefix cache warm",
-            blocks=2048,
-            warm=True,
-            needs=(("cache hits", lambda c: c.cache_hit_tokens),),
+            "prefix cache cold, then warm",
+            blocks=128 + 12 * count,  # all of it stays
+            twice=True,
+            needs=(_HIT,),
             options=(("speculate", False),),
         ),
         Way("preempted and computed again", preempt=True, needs=(_PREEMPTED,), options=PLAIN),
         Way(
             "preempted, found in the prefix cache",
             preempt=True,
-            needs=(_PREEMPTED, ("cache hits", lambda c: c.cache_hit_tokens)),
+            needs=(_PREEMPTED, _HIT),
             options=(("speculate", False),),
         ),
         Way(
             "swapped out and in",
             preempt=True,
             runner=ForcedSwap,
-            needs=(("swaps", lambda c: c.swaps),),
+            needs=(_PREEMPTED, ("swaps", lambda c: c.swaps)),
             options=PLAIN,
         ),
         Way(
@@ -111,11 +117,9 @@ def ways(count: int) -> list[Way]:
         ),
         Way(
             "speculation",
-            group=2,
+            batches=(8,),
             runner=EagerDrafts,
             needs=(("accepted drafts", lambda c: c.accepted_drafts),),
             options=(("prefix_cache", False),),
         ),
-        Way("one thread", threads=1, group=8),
-        Way("two threads", threads=2, group=8),
     ]
