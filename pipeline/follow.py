@@ -161,6 +161,7 @@ class Follow(Generic[P]):
             for at, end in ends.items():
                 self.parts[at.partition].target = end
             self._generation = generation
+            self._activate()  # one without a record that is new waits for none
 
     async def _step(self, reader: GroupReader) -> None:
         if self._generation != self.committer.generation and reader.assignment():

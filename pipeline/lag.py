@@ -16,14 +16,17 @@ async def lag(admin: Admin, group: str, at: Iterable[TopicPartition]) -> dict[To
 
 
 async def lag_and_ends(
-    admin: Admin, group: str, at: Iterable[TopicPartition]
+    admin: Admin, group: str, at: Iterable[TopicPartition], beside: Iterable[TopicPartition] = ()
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """The lag, and the ends by which it was counted. Raises LogUnavailable."""
+    """The lag, and the ends by which it was counted, with those of `beside` in the same question.
+
+    Raises LogUnavailable.
+    """
     places = list(at)
     commits = await admin.committed(group, places)
     unknown = [each for each in places if commits[each] is None]
     starts = await admin.start_offsets(unknown) if unknown else {}
-    ends = await admin.end_offsets(places)
+    ends = await admin.end_offsets([*places, *beside])
     found = {each: behind(ends[each], commits[each], starts.get(each, 0)) for each in places}
     return found, ends
 

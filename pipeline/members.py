@@ -18,6 +18,7 @@ from .topics import Topics
 
 WANTED_KEY = "wanted/"
 POLL = 1.0  # s: how coarse silence is counted while nobody speaks
+REST = 0.5  # s between polls of who acts on no single status: most polls would bring one beat
 STALL = 2.0  # s that a poll may be late before it counts as a stall of our own
 MEMBER_LIMIT = 4096  # members remembered; beyond it the one heard longest ago is forgotten
 PAST_LIMIT = 16  # earlier lives remembered of one member
@@ -63,12 +64,16 @@ class Seen:
 
 
 class Members:
-    """Reads `hr.status` from its beginning; one reader, no group."""
+    """Reads `hr.status` from its beginning; one reader, no group. `rest`: seconds between its polls
+    once it has caught up."""
 
-    def __init__(self, log: Log, topics: Topics, *, dead_after: float = 8.0) -> None:
+    def __init__(
+        self, log: Log, topics: Topics, *, dead_after: float = 8.0, rest: float = 0.0
+    ) -> None:
         self.log = log
         self.at = TopicPartition(topics.status, 0)
         self.dead_after = dead_after
+        self.rest = rest
         self.members: dict[str, Seen] = {}
         self.wanted: dict[str, Wanted] = {}
         self.complete = asyncio.Event()  # set once all that was there at the start has been read
@@ -144,6 +149,8 @@ class Members:
             self.hearing.poll_ended(now, bool(records), at_end)
             if at_end:
                 self.complete.set()
+                if records and self.rest:
+                    await asyncio.sleep(self.rest)
 
     def take(self, record: Record, now: float) -> None:
         """One record of `hr.status`, read at loop time `now`."""

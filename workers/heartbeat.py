@@ -23,6 +23,7 @@ from workers.job import Capacity
 from workers.runs import Runs
 
 WATCH = 0.25  # s between looks at the last ack
+WATCH_IDLE = 1.0  # s between them without a step: far below what makes a worker dead
 ANNOUNCE_EVERY = 0.05  # s at least between two statuses that tell of new credits
 STEP_LIMIT = 30.0  # s that a step may take before this worker is not ready any more
 STEP_DEAD = 120.0  # s at which the process ends: a device that hangs does not come back by itself
@@ -136,7 +137,7 @@ class Heartbeat:
         assert self._presence is not None, "bind() comes first"
         loop, limit = asyncio.get_running_loop(), self._member.settings.worker.pause_after
         while True:
-            await asyncio.sleep(WATCH)
+            await asyncio.sleep(WATCH if self._driver.step_age() else WATCH_IDLE)
             self._pause(loop.time() - self._presence.last_ack > limit)
             # by our own looks: a stop of the whole process is no stuck step
             self._stuck = min(self._driver.step_age(), self._stuck + WATCH)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pipeline import logs, tracing
 from pipeline.log import LogUnavailable, Outgoing
 from pipeline.member import Fatal, Member
-from pipeline.members import Members
+from pipeline.members import REST, Members
 from pipeline.presence import Presence
 from pipeline.table import Table
 from pipeline.watchdog import Watchdog
@@ -96,7 +96,7 @@ class Worker:
         self._ledger = await log.writer("ledger")
         self._outbox = Outbox(member, self._tokens, self._ledger, self._driver.token_text)
         self._inbox = Inbox(member, self._take, self._give_back, self._spend)
-        self._members = Members(log, member.topics)
+        self._members = Members(log, member.topics, rest=REST)
         memory = (lambda: 0.0) if self._inline else memory_gauge(member.settings.worker.device)
         self._heartbeat = Heartbeat(
             member, self._model, self._members, self._driver, self._inbox, memory

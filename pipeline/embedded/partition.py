@@ -60,6 +60,7 @@ class Partition:
     tail: Tail = field(default_factory=Tail)
     windows: dict[int, Window] = field(default_factory=dict)
     waiting: set[asyncio.Event] = field(default_factory=set)
+    oldest: tuple[int, int] | None = None  # (start, timestamp of the batch there) as once read
     compacted: int = 0  # below this offset every key is there once
     compacted_position: int = 0
     _draft: _Draft = field(default_factory=lambda: _Draft(0, Tail(), {}))

@@ -75,13 +75,25 @@ async def _retain(broker: Broker, partition: Partition) -> None:
     if not config.delete or partition.start == partition.end:
         return
     start = partition.start
-    if config.retention_ms >= 0:
-        start = _first(broker, partition, "max_timestamp", broker.now() - config.retention_ms)
-    if config.retention_bytes >= 0:
-        least = partition.tail.position - config.retention_bytes + 1
+    least = broker.now() - config.retention_ms
+    if config.retention_ms >= 0 and _oldest(broker, partition) < least:
+        start = _first(broker, partition, "max_timestamp", least)
+    least = partition.tail.position - config.retention_bytes + 1
+    if config.retention_bytes >= 0 and least > 1:
         start = max(start, _first(broker, partition, "position", least))
     if start > partition.start:
         await partition.move_start(broker.store, start)
+
+
+def _oldest(broker: Broker, partition: Partition) -> int:
+    """Timestamp of the first batch, read once: nothing goes before it does."""
+    if partition.oldest is None or partition.oldest[0] != partition.start:
+        row = broker.store.db.execute(
+            "SELECT max_timestamp FROM batches WHERE id BETWEEN ? AND ? ORDER BY id LIMIT 1",
+            (partition.key(partition.start), partition.keys[1]),
+        ).fetchone()
+        partition.oldest = partition.start, 0 if row is None else int(row[0])
+    return partition.oldest[1]
 
 
 def _first(broker: Broker, partition: Partition, column: str, least: int) -> int:

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from pipeline.lanes import shares
 from pipeline.log import LogUnavailable
 from pipeline.member import Fatal, Member
-from pipeline.members import Members
+from pipeline.members import REST, Members
 from pipeline.presence import Presence
 from pipeline.settings import EdgeSettings
 from pipeline.table import Table
@@ -136,7 +136,7 @@ def assemble(member: Member, outbox: Outbox, store: Redis | None) -> Edge:
     }
     return Edge(
         member=member,
-        members=Members(member.log, topics),
+        members=Members(member.log, topics, rest=REST),
         models=Table(member.log, topics.models, _model),
         feeds=feeds,
         tails=tails,

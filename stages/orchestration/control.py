@@ -20,6 +20,7 @@ class Control:
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.attachments = Attachments()
+        self._attached = asyncio.Event()  # there may be somebody to count
         self.complete = asyncio.Event()
 
     async def run(self) -> None:
@@ -64,6 +65,7 @@ class Control:
         now = asyncio.get_running_loop().time()
         if isinstance(message, Attach):
             self.attachments.attach(message, now)
+            self._attached.set()
         elif isinstance(message, Detach):
             self.attachments.detach(message, now)
             if self.complete.is_set():
@@ -73,10 +75,12 @@ class Control:
         loop = asyncio.get_running_loop()
         await self.complete.wait()
         while True:
+            if not self.attachments.requests:
+                self._attached.clear()
+                await self._attached.wait()
             await asyncio.sleep(TICK)
-            if self.attachments.requests:
-                self.attachments.gone(self.desk.members.dead, loop.time())
-                self._cancel_due(loop.time())
+            self.attachments.gone(self.desk.members.dead, loop.time())
+            self._cancel_due(loop.time())
 
     def _cancel_due(self, now: float) -> None:
         for attach in self.attachments.due(now):
