@@ -103,7 +103,7 @@ class Arrivals:
             if again.place == item.place:
                 again.source = item.source  # read anew after a rebalance
             else:
-                item.complete()
+                again.copies.append(item)
             return
         case = desk.case(ready.request_id)
         if case is not None and case.fold.cancelled:

@@ -36,12 +36,19 @@ class Waiting:
     alone: bool = False  # the last attempt died without a token
     leased: bool = False  # a lease is being written: no longer in the queue
     dropped: bool = False  # ended otherwise: skipped when its turn comes
+    copies: list["Waiting"] = field(default_factory=list)  # read while this one was in hand
 
     def complete(self) -> None:
-        """Its lease counts, or it has ended: the ready record asks for nothing more."""
+        """Its lease counts, or it has ended: the ready record asks for nothing more, nor do its copies.
+
+        Not before: where partitions change hands, the next owner may have left the request to a copy
+        that a late commit of ours then passes.
+        """
         self.dropped = True
         if self.source is not None:
             self.source.done(self.place.offset)
+        for copy in self.copies:
+            copy.complete()
 
 
 @dataclass(slots=True)

@@ -80,11 +80,18 @@ def _violations(world: World, clients: list[Client]) -> Iterator[str]:
 
 
 def _frames(world: World, client: Client) -> Iterator[str]:
-    """Every frame is a record that counts: nothing of a superseded attempt was shown."""
+    """Every frame is a record that counts: nothing of a superseded attempt was shown. And each record
+    is shown when it is read: nothing that the slot holds is left to the end."""
     shown = world.witness.shown[client.request_id]
+    seen = set()
     for frame in client.frames:
-        if frame.id is not None and int(frame.id.partition("-")[0]) not in shown:
-            yield f"it was shown {frame.raw!r}, which does not count"
+        if frame.id is not None:
+            seen.add(offset := int(frame.id.partition("-")[0]))
+            if offset not in shown:
+                yield f"it was shown {frame.raw!r}, which does not count"
+    late = world.witness.said[client.request_id] - seen
+    if client.finished and client.frames and late:
+        yield f"it was told {sorted(late)} of its slot only at the end"
 
 
 def _bounds(world: World) -> Iterator[str]:

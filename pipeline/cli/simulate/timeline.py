@@ -26,6 +26,7 @@ def log_lines(world: World) -> list[str]:
     found: list[tuple[float, str]] = list(world.timeline)
     topics = [f"hr.{name}" for name in WITH_LOG]
     topics += [world.topics.ready(lane) for lane in ("gold", "silver", "bronze")]
+    topics += [name for name in world.cluster.topics if name.startswith(world.topics.waiting(""))]
     for topic in topics:
         for record in records(world, topic):
             time = (record.timestamp - BASE_MS) / 1000

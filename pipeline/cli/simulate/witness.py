@@ -33,6 +33,7 @@ class Witness:
         self.folds: dict[str, Ledger] = defaultdict(Ledger)
         self.slots: dict[str, Slot] = defaultdict(Slot)
         self.shown: dict[str, set[int]] = defaultdict(set)  # request → offsets that clients may see
+        self.said: dict[str, set[int]] = defaultdict(set)  # request → offsets of what it said
         self.histories: dict[str, list[str]] = defaultdict(list)
         self.outcomes: dict[str, tuple[str, int]] = {}
         self.ends: dict[str, End] = {}
@@ -173,6 +174,8 @@ class Witness:
         fold = self.slots[request_id]
         if fold.read(event):
             self.shown[request_id].add(record.offset)
+            if isinstance(event, Chunk):
+                self.said[request_id].add(record.offset)
         elif isinstance(event, Chunk) and event.attempt < fold.a:
             self.told["tokens of superseded attempts"] += len(event.ids)
         if isinstance(event, End):

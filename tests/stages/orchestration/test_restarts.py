@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
+
 from pipeline.log import Outgoing, TopicPartition
 from pipeline.memory import Fate
 from schemas.codec import decode, text_header
@@ -109,6 +111,27 @@ def test_a_model_without_a_worker_waits_on_its_topic_and_holds_up_nobody() -> No
         stand.check()
 
     on_stand(story, settings={"parked": 4})
+
+
+def test_every_copy_of_a_ready_record_is_owed_until_a_lease_counts() -> None:
+    """Commits of it are not fenced: a former owner's may come late, and pass the copy that is left."""
+
+    async def story(stand: Stand) -> None:
+        commits = stand.cluster.group(stand.topics.group("orchestration.ready")).offsets
+        for role in ("orchestration", "delivery"):
+            stand.start(role)
+        await asyncio.sleep(3)
+        ready = stand.ready(2)
+        for lane in ("silver", "gold"):
+            await stand.publish(msgspec.structs.replace(ready, lane=lane))
+            await asyncio.sleep(3)
+        assert sum(commit.offset for commit in commits.values()) == 0
+        stand.start("worker")
+        await stand.ended()
+        await stand.until(lambda: sum(commit.offset for commit in commits.values()) == 2)
+        stand.check()
+
+    on_stand(story)
 
 
 def test_what_waits_for_a_model_expires_at_its_deadline() -> None:
