@@ -77,11 +77,25 @@ bench: $(VENV)/.installed-test
 	@$(BIN)/python -m benchmarks.pipeline
 	@$(BIN)/python -m benchmarks.embedded
 
+# llama.cpp's library comes with the bench extra, its server only with the source: both are built here
+# once, some 240 files each. Where that cannot be (no compiler), our own figures stand alone.
+LLAMA := $(HEADRACE_HOME)/llama.cpp
+$(LLAMA)/bin/llama-server:
+	@mkdir -p $(LLAMA)/source
+	@$(BIN)/python -m pip download --quiet --no-deps --no-binary llama-cpp-python \
+		--dest $(LLAMA) llama-cpp-python >&2
+	@tar -xzf $(LLAMA)/llama_cpp_python-*.tar.gz -C $(LLAMA)/source --strip-components 1
+	@$(BIN)/cmake -S $(LLAMA)/source/vendor/llama.cpp -B $(LLAMA) -DCMAKE_BUILD_TYPE=Release \
+		-DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+		-DLLAMA_BUILD_UI=OFF -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF >&2
+	@$(BIN)/cmake --build $(LLAMA) --target llama-server --parallel $(JOBS) >&2
+
 bench-engine: $(VENV)/.installed-test
 	@HEADRACE_HOME=$(CURDIR)/.headrace $(BIN)/headrace models pull smollm2-135m
 	@$(BIN)/python -m pip install --quiet -e '.[bench]' >&2 || echo "no llama.cpp: see above" >&2
+	@$(MAKE) --no-print-directory $(LLAMA)/bin/llama-server || echo "no server of llama.cpp: see above" >&2
 	@$(BIN)/python -m benchmarks.engine
-	@$(BIN)/python -m benchmarks.traffic $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER))
+	@$(BIN)/python -m benchmarks.traffic --llama-server $(LLAMA)/bin/llama-server
 	@$(BIN)/python -m benchmarks.step
 
 clean:

@@ -211,11 +211,15 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=4.0, help="requests a second of `mixed`")
     parser.add_argument("--llama-server", type=Path, help="the binary; without it no peer")
     chosen = parser.parse_args()
+    binary = chosen.llama_server
+    if binary is not None and not binary.is_file():
+        print(f"{binary} is not there: no peer", file=sys.stderr)
+        binary = None
     print(describe(), f"· {bounded()} threads", flush=True)
     if "inside" in chosen.rows:
         bench_inside(chosen.plan, chosen.rounds, chosen.answer)
     if "mixed" in chosen.rows:
-        bench_mixed(chosen.plan, chosen.rounds, chosen.requests, chosen.rate, chosen.llama_server)
+        bench_mixed(chosen.plan, chosen.rounds, chosen.requests, chosen.rate, binary)
     return 0
 
 
