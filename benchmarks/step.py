@@ -1,4 +1,5 @@
-"""Where a step's time goes at 1, 16 and 64 streams, and what drawing in other ways costs.
+"""Where a step's time goes at 1, 16 and 64 streams, what drawing in other ways costs, and how long
+short prompts wait beside a long one.
 
     python -m benchmarks.step [--model PATH] [--plan exact]
 
@@ -16,16 +17,18 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.machine import describe, model_file, table
+from benchmarks.machine import describe, model_file, quantile, table
 from kernels.batch import Batch
 from kernels.kv_cache import KVCache
 from kernels.model import Model, load_model
 from kernels.sampling import Drawn
+from pipeline.settings import WorkerSettings
 from workers.engine import TorchEngine
 from workers.job import Job, Sampling
 from workers.model_runner import ModelRunner
 from workers.planner import Work
 from workers.runner import Draws
+from workers.runtime import step_tokens
 
 GREEDY = Sampling(temperature=0.0, ignore_eos=True)
 CASES = (
@@ -95,16 +98,7 @@ def measure(
         runner, clock=NoClock(), blocks=_BLOCKS, block_size=_BLOCK, speculate=False
     )
     for i in range(streams):
-        prompt = [chance.randrange(100, 30_000) for _ in range(_PROMPT)]
-        engine.add(
-            Job(
-                request_id=str(i),
-                attempt=1,
-                prompt_ids=prompt,
-                max_tokens=steps + streams,
-                sampling=sampling,
-            )
-        )
+        _add(engine, chance, str(i), _PROMPT, steps + streams, sampling)
     said: set[str] = set()
     while len(said) < streams:
         said |= {event.request_id for event in engine.step()}
@@ -118,23 +112,79 @@ def measure(
     return [part / steps * 1e3 for part in parts]
 
 
+def beside_a_long_prompt(runner: TimedRunner, tokens: int = 2000, every: int = 3) -> str:
+    """How long short prompts that come during a long prompt's prefill wait for their first token."""
+    settings = WorkerSettings()
+    engine = TorchEngine(
+        runner,
+        clock=NoClock(),
+        blocks=_BLOCKS,
+        block_size=_BLOCK,
+        max_batch_tokens=step_tokens(settings),
+        slots=settings.slots,
+    )
+    chance = random.Random(1)
+    came: dict[str, tuple[int, float]] = {}
+    steps: list[float] = []
+    waits: list[float] = []
+    lengths: list[float] = []
+    _add(engine, chance, "long", tokens, 1)
+    while True:
+        if len(lengths) % every == 1:
+            name = str(len(lengths))
+            came[name] = len(lengths), time.thread_time()
+            _add(engine, chance, name, _PROMPT, 8)
+        begun = time.thread_time()
+        said = {event.request_id for event in engine.step()}
+        lengths.append(time.thread_time() - begun)
+        for name in came.keys() & said:
+            step, at = came.pop(name)
+            steps.append(len(lengths) - step)
+            waits.append(time.thread_time() - at)
+        if "long" in said:
+            break
+    whole = f"{1e3 * quantile(waits, 0.95):.0f} ms, steps of {1e3 * max(lengths):.0f} ms at most"
+    return (
+        f"\nfirst token of {len(steps)} short prompts during the prefill of {tokens} tokens: "
+        f"p95 {quantile(steps, 0.95):.0f} steps, {whole}"
+    )
+
+
+def _add(
+    engine: TorchEngine,
+    chance: random.Random,
+    name: str,
+    prompt: int,
+    answer: int,
+    sampling: Sampling = GREEDY,
+) -> None:
+    ids = [chance.randrange(100, 30_000) for _ in range(prompt)]
+    engine.add(
+        Job(request_id=name, attempt=1, prompt_ids=ids, max_tokens=answer, sampling=sampling)
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", type=Path, default=model_file(), help="a GGUF file")
     parser.add_argument("--plan", default="exact")
+    parser.add_argument("--rows", default="", help="only rows whose name has this in it")
     arguments = parser.parse_args()
     spent: Spent = defaultdict(float)
     runner = TimedRunner(load_model(arguments.model, plan=arguments.plan, threads=1), spent)
     lines = []
     for name, streams, steps, sampling in CASES:
+        if arguments.rows not in f"{streams}, {name}":
+            continue
         parts = measure(runner, spent, streams, steps, sampling)
         lines.append([f"{streams}, {name}", *[f"{part:.2f}" for part in parts]])
         print(lines[-1], file=sys.stderr)
     print(describe(), f"· 1 thread · plan {arguments.plan}")
     columns = ["streams", "step", "forward", "draw", "pack", "schedule, commit, emit"]
     print(table("ms of CPU time", columns, lines))
+    print(beside_a_long_prompt(runner))
     return 0
 
 
