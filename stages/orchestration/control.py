@@ -89,8 +89,11 @@ class Control:
                 self._ask_again(attach)  # its owner cancels it; who owns it later counts anew
                 continue
             books = self.desk.books[partition]
+            if attach.request_id in books.ended:  # before its attach was read
+                self.attachments.forget(attach.request_id)
+                continue
             case = books.cases.get(attach.request_id)
-            if attach.request_id in books.ended or (case is not None and case.fold.cancelled):
+            if case is not None and case.fold.cancelled:
                 continue
             cancel = Cancel(
                 request_id=attach.request_id,
