@@ -101,6 +101,7 @@ WORK = (
         "        for epoch, share in self._shares(epochs, free).items():\n"
         "            short = max(0, share - self.outstanding(epoch))\n            self.total",
         "whoever was silent goes on with its count",
+        first=146,
     ),
     Mutant(
         "an order is taken twice",
@@ -187,7 +188,22 @@ WORK = (
         "        item.complete()\n        self.desk.send(record).add_done_callback(\n",
         "its ready record is complete when the waiting topic has it",
     ),
+    Mutant(
+        "a copy is done while the first is in hand",
+        "stages/orchestration/arrivals.py",
+        "                again.copies.append(item)\n",
+        "                item.complete()\n",
+        "a record is done when its lease counts: a late commit may pass the copy that is left",
+        first=201,
+    ),
     # the doors
+    Mutant(
+        "a copy is done before what it repeats",
+        "stages/ingress/uses.py",
+        "                await first.ended.wait()\n",
+        "                return Found.AGAIN\n",
+        "a copy is done when what it repeats is in the log: that one may never be written",
+    ),
     Mutant(
         "the tail begins when it is read",
         "stages/edge/tail.py",

@@ -78,6 +78,7 @@ class Scenario:
     poison: int | None = None  # the ask that kills every worker that begins it
     inboxes: int = 4  # partitions of hr.work: with fewer than workers, some share one
     slots: int = 16  # of each worker: with few, orders wait for credit
+    far: bool = False  # edges are far from the broker: much is said while they look back
 
     def without(self, asks: set[int] = frozenset(), faults: set[int] = frozenset()) -> "Scenario":  # type: ignore[assignment]
         """Less of it: `asks` by number, `faults` by index."""
@@ -105,14 +106,18 @@ def make_scenario(seed: int, *, asks: int = 40, faults: int = 20) -> Scenario:
         poison=chance.randrange(asks) if asks and chance.random() < 0.25 else None,
         slots=chance.choice([16, 16, 16, 3]),
     )
-    return _stranded(made, chance) if chance.random() < 0.1 else made
+    if chance.random() < 0.1:
+        made = _stranded(made, chance)
+    return replace(made, far=chance.random() < 0.2)
 
 
 def _stranded(made: Scenario, chance: random.Random) -> Scenario:
-    """No worker for so long that requests wait on a topic of their own, where they are slow to land."""
+    """No worker for so long that requests wait on a topic of their own; they are slow to land there,
+    and who moved them dies meanwhile."""
     away = Fault(chance.uniform(0.2, 0.8), "blackout", "worker", 10.0)
     late = Fault(away.at, "late", "waiting.null", SPAN, 0.8)
-    faults = tuple(sorted((*made.faults, away, late), key=lambda f: f.at))
+    died = Fault(away.at + chance.uniform(5.0, 10.0), "blackout", "orchestration", 0.5)
+    faults = tuple(sorted((*made.faults, away, late, died), key=lambda f: f.at))
     return replace(made, faults=faults, parked=2)
 
 

@@ -28,6 +28,7 @@ from .witness import Witness
 MODEL = "null"
 # of one poison: at eight in a row it ends; a zombie's order, or one sent twice, may begin it again
 DEATHS = 2 * 8
+FAR = 0.03  # s that each operation of an edge takes where it is far away
 RESTART = 0.3  # s until the supervisor has started a process again
 
 
@@ -101,6 +102,7 @@ class World:
         )
         process = Process(member, log)
         if role == "edge":
+            log.slow(FAR if self.scenario.far else 0.0)
             work = edge(process, self.store)
         elif role == "worker":
             build = watched(log, self.witness.faults.append, partial(self._began, name, process))
