@@ -13,6 +13,7 @@ from pipeline import logs
 from pipeline.log import Commit, LogUnavailable, OffsetGone, Reader, Record, TopicPartition
 from pipeline.tracker import Tracker
 
+from .books import Books
 from .desk import Desk
 
 RETRY = 0.5  # s between tries while no broker answers
@@ -32,7 +33,8 @@ class Source:
     trackers: dict[int, Tracker] = field(default_factory=dict)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     _reader: Reader | None = None
-    _of: frozenset[int] = frozenset()  # partitions that the reader reads
+    _of: dict[int, Books] = field(default_factory=dict)  # partitions that the reader reads
+    _books: dict[int, Books] = field(default_factory=dict)  # under which each tracker began
     _committed: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -42,6 +44,7 @@ class Source:
 
     def drop(self, partition: int) -> None:
         self.trackers.pop(partition, None)
+        self._books.pop(partition, None)
         self._committed.pop(partition, None)
 
     async def run(self) -> None:
@@ -60,7 +63,7 @@ class Source:
 
     async def _step(self) -> None:
         self.wake.clear()
-        owned = frozenset(p for p in self.desk.books if self.desk.owns(p))
+        owned = {p: books for p, books in self.desk.books.items() if self.desk.owns(p)}
         if owned != self._of or (owned and self._reader is None):
             await self._reopen(owned)
             return
@@ -80,12 +83,17 @@ class Source:
             tracker.begin(record.offset)
             self.take(self, record)
 
-    async def _reopen(self, owned: frozenset[int]) -> None:
-        """A reader of the partitions that are ours now, each from where it was or was committed."""
+    async def _reopen(self, owned: dict[int, Books]) -> None:
+        """A reader of the partitions that are ours now, each from where it was or was committed.
+
+        One that went and came back since we last looked has new books, and the queue has forgotten what
+        was in hand: it is read again from its commit.
+        """
         await self._close()
-        for partition in set(self.trackers) - owned:
-            self.drop(partition)
-        at = [TopicPartition(self.topic, p) for p in sorted(owned - set(self.trackers))]
+        for partition, books in list(self._books.items()):
+            if owned.get(partition) is not books:
+                self.drop(partition)
+        at = [TopicPartition(self.topic, p) for p in sorted(owned.keys() - self.trackers.keys())]
         admin = self.desk.member.log.admin
         commits = await admin.committed(self.desk.ready_group, at) if at else {}
         starts = await admin.start_offsets(at) if at else {}
@@ -99,6 +107,7 @@ class Source:
                 )
                 offset = starts[each]
             self.trackers[each.partition] = Tracker(offset, keep_map=False)
+            self._books[each.partition] = owned[each.partition]
         if owned:
             positions: dict[TopicPartition, int | str] = {
                 TopicPartition(self.topic, p): self.trackers[p].next for p in sorted(owned)
@@ -111,11 +120,11 @@ class Source:
         logs.error("offset_gap", topic=error.at.topic, partition=error.at.partition, error=error)
         if error.at.partition in self.trackers:
             self.trackers[error.at.partition] = Tracker(error.start, keep_map=False)
-        self._of = frozenset()
+        self._of = {}
 
     async def _close(self) -> None:
         reader, self._reader = self._reader, None
-        self._of = frozenset()
+        self._of = {}
         if reader is not None:
             await reader.close()
 

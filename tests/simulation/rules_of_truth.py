@@ -77,6 +77,7 @@ TRUTH = (
         "if known is not None and known != offset:",
         "if known is not None:",
         "result, end, account: a redelivered output writes what is missing",
+        first=155,
     ),
     Mutant(
         "the end is not waited for",
@@ -176,5 +177,6 @@ TRUTH = (
         "        for record in pending:\n            if self.full",
         "        for record in pending[:0]:\n            if self.full",
         "past and present join without a gap",
+        first=8,
     ),
 )

@@ -101,7 +101,6 @@ WORK = (
         "        for epoch, share in self._shares(epochs, free).items():\n"
         "            short = max(0, share - self.outstanding(epoch))\n            self.total",
         "whoever was silent goes on with its count",
-        first=146,
     ),
     Mutant(
         "an order is taken twice",
@@ -195,6 +194,14 @@ WORK = (
         "                item.complete()\n",
         "a record is done when its lease counts: a late commit may pass the copy that is left",
         first=201,
+    ),
+    Mutant(
+        "what was in hand is never read again",
+        "stages/orchestration/pull.py",
+        "            if owned.get(partition) is not books:\n",
+        "            if partition not in owned:\n",
+        "a partition that went and came back is read again from its commit",
+        first=146,
     ),
     # the doors
     Mutant(

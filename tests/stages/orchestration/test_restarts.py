@@ -134,6 +134,24 @@ def test_every_copy_of_a_ready_record_is_owed_until_a_lease_counts() -> None:
     on_stand(story)
 
 
+def test_what_was_in_hand_is_read_again_when_its_partition_went_and_came_back_at_once() -> None:
+    async def story(stand: Stand) -> None:
+        for name in ("one", "two"):
+            stand.start("orchestration", name)
+        stand.start("delivery")
+        await asyncio.sleep(3)
+        asked = [await stand.ask(2) for _ in range(12)]
+        await asyncio.sleep(3)
+        for _ in range(2):  # within one poll of the ready records
+            stand.cluster.rebalance(stand.topics.group("orchestration"), move=True)
+            await asyncio.sleep(0.1)
+        stand.start("worker")
+        await stand.ended(*asked)
+        stand.check()
+
+    on_stand(story)
+
+
 def test_what_waits_for_a_model_expires_at_its_deadline() -> None:
     async def story(stand: Stand) -> None:
         for role in ("orchestration", "delivery"):
