@@ -7,18 +7,18 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pipeline.embedded.errors import StartError, StorageError
-from pipeline.embedded.integrity import damage
 
 T = TypeVar("T")
 
 DATA_VERSION = 1
+_CHECK_SECONDS = 0.2  # CPU time of a start for the integrity check: a large file's first part
 _CHECKPOINT_BYTES = 4 << 20  # WAL size at which a checkpoint pays
-_FEW = 256  # transactions after which a log that was moved as a whole is looked at again
 _WAL_LIMIT_BYTES = 64 << 20  # WAL size at which writes wait for the checkpoint
 
 _SCHEMA = f"""
@@ -93,7 +93,6 @@ class Store:
         self._waiting: list[_Write] = []
         self._flush: asyncio.Task[None] | None = None
         self._hold = asyncio.Lock()
-        self._moved = (0, 0)  # transactions and bytes of log when all of it was in the database
 
     async def write(
         self, apply: Callable[[Transaction], T], publish: Callable[[T], None] = lambda _: None
@@ -150,24 +149,19 @@ class Store:
 
         Raises `StorageError`: the log keeps what did not fit.
         """
-        size, number = self._wal_size(), self._number
-        # the file is begun anew and keeps its size: an idle broker's would be moved every second
-        few = size == self._moved[1] and number - self._moved[0] < _FEW
-        if size < _CHECKPOINT_BYTES or few:
+        size = self._wal_size()
+        if size < _CHECKPOINT_BYTES:
             return
-        if await asyncio.to_thread(self._checkpoint, "PASSIVE"):
-            self._moved = number, self._wal_size()
+        await asyncio.to_thread(self._checkpoint, "PASSIVE")
         if size > _WAL_LIMIT_BYTES:
             # under steady writes a passive checkpoint never catches up, and the log would grow
             async with self._hold:
                 await asyncio.to_thread(self._checkpoint, "RESTART")
 
-    def _checkpoint(self, mode: str) -> bool:
-        """Whether that was all of it."""
+    def _checkpoint(self, mode: str) -> None:
         try:
             with contextlib.closing(_connected(self.path, self.fsync)) as db:
-                _, pages, moved = db.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-                return bool(pages == moved)
+                db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
         except sqlite3.Error as error:
             raise StorageError(f"{self.path.name}: {error}") from error
 
@@ -234,7 +228,22 @@ def _opened(path: Path, fsync: bool) -> sqlite3.Connection:
         )
     if version == 0:
         db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-    elif (found := damage(db)) is not None:
+    elif (found := _damage(db)) is not None:
         db.close()
         raise StartError(f"{path} is damaged ({found}): restore a copy, or use another directory")
     return db
+
+
+def _damage(db: sqlite3.Connection) -> str | None:
+    """What the integrity check finds wrong in the time it has, or None."""
+    deadline = time.process_time() + _CHECK_SECONDS
+    db.set_progress_handler(lambda: time.process_time() > deadline, 10_000)
+    try:
+        (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        return None if found == "ok" else " ".join(found.split())
+    except sqlite3.OperationalError as error:
+        if "interrupted" in str(error):
+            return None
+        raise
+    finally:
+        db.set_progress_handler(None, 0)
