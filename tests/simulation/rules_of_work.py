@@ -100,7 +100,8 @@ WORK = (
         "            self.used.pop(gone, None)\n"
         "        for epoch, share in self._shares(epochs, free).items():\n"
         "            short = max(0, share - self.outstanding(epoch))\n            self.total",
-        "whoever was silent goes on with its count",
+        "whoever was silent goes on with its count: seeds rarely use up a share with every worker before",
+        test="tests/workers/test_credits.py",
     ),
     Mutant(
         "an order is taken twice",
