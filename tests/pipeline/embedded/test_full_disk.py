@@ -18,8 +18,9 @@ from tests.pipeline.embedded.scene import create, produce
 from tests.pipeline.embedded.test_start import refused
 from tests.pipeline.embedded.wire import Wire, batch
 
-VALUE = 100_000  # bytes of a record
-RECORDS = 150  # more than 8 MiB of them
+LARGE = 100_000  # bytes of a record
+SMALL = (4_000, 16)
+RECORDS = 150  # of each size; of large ones that is more than 8 MiB
 
 
 @pytest.fixture
@@ -48,12 +49,12 @@ def running(directory: Path) -> Iterator[EmbeddedBroker]:
         broker.stop()
 
 
-async def fill(wire: Wire, topic: str) -> tuple[list[bytes], set[Code]]:
+async def fill(wire: Wire, topic: str, *sizes: int) -> tuple[list[bytes], set[Code]]:
     """(the values that were acknowledged, the error codes of the others)."""
     acked: list[bytes] = []
     codes: set[Code] = set()
-    for _ in range(RECORDS):
-        value = os.urandom(VALUE)
+    for size in (size for size in (LARGE, *sizes) for _ in range(RECORDS)):
+        value = os.urandom(size)
         answer = await produce(wire, topic, batch((None, value)))
         part = answer.responses[0].partition_responses[0]
         if part.error_code == 0:
@@ -99,7 +100,7 @@ async def test_writes_are_refused_whole_and_go_on_when_there_is_room(disk: Path)
     with running(disk / "log") as broker:
         async with await Wire.connect(broker.bootstrap) as wire:
             await create(wire, "full")
-            acked, codes = await fill(wire, "full")
+            acked, codes = await fill(wire, "full", *SMALL)  # until nothing fits
             assert codes == {Code.kafka_storage_error}
             assert await values(wire, "full") == acked
             assert await other_writes(wire) == [
