@@ -4,8 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # The CPU build of torch is enough for everything here; where pip would take CUDA's, see the README.
 TORCH_INDEX ?=
-# of `make simulate` and `make mutants`
-SEEDS ?= 0-499
+# of `make simulate`
+SEEDS ?= 0-9999
 JOBS  ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
