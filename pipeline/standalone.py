@@ -64,7 +64,7 @@ async def run_stage(
         clock=log.clock,
         chance=chance,
         settings=settings,
-        topics=Topics(prefix=settings.topics.prefix),
+        topics=Topics.of(settings),
         draining=draining or _drain_on_signals(),
     )
     if draining is None:

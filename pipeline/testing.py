@@ -29,7 +29,7 @@ def memory_member(
         clock=cluster.clock,
         chance=chance,
         settings=settings,
-        topics=Topics(prefix=settings.topics.prefix),
+        topics=Topics.of(settings),
         missing={},
     )
 

@@ -5,8 +5,10 @@ Declared here once, created and verified at start; auto-creation is off.
 
 import re
 from dataclasses import dataclass
+from typing import Self
 
 from .log import TopicSpec
+from .settings import Settings
 
 LANES = ("gold", "silver", "bronze")
 STAGES = ("ingress", "orchestration", "worker", "delivery")  # each has a dead-letter topic
@@ -32,6 +34,11 @@ class Topics:
     tokens_retention_ms: int = 6 * HOUR
     requests_retention_ms: int = 7 * DAY
     results_retention_ms: int = 30 * DAY
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        named = settings.topics
+        return cls(**{name: getattr(named, name) for name in named.__struct_fields__})
 
     @property
     def requests(self) -> str:

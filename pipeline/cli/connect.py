@@ -13,7 +13,6 @@ from pipeline.topics import Topics
 
 from .options import settings
 from .say import error
-from .serve import topics_of
 
 
 def with_log(work: Callable[[Log, Topics], Awaitable[int]], kafka: str | None = None) -> int:
@@ -29,7 +28,7 @@ def with_log(work: Callable[[Log, Topics], Awaitable[int]], kafka: str | None = 
 
         log = await connect(loaded.kafka, WallClock(), client_id="headrace-cli")
         try:
-            return await work(log, topics_of(loaded))
+            return await work(log, Topics.of(loaded))
         finally:
             await log.close()
 

@@ -132,8 +132,7 @@ async def _broker(loaded: Any, state: dict[str, Any] | None) -> list[Finding]:
     from pipeline.clock import WallClock
     from pipeline.kafka import connect
     from pipeline.log import LogError
-
-    from .serve import topics_of
+    from pipeline.topics import Topics
 
     embedded = state is not None and any(role["role"] == "broker" for role in state["roles"])
     address = state["kafka"] if state is not None else loaded.kafka.bootstrap
@@ -150,7 +149,7 @@ async def _broker(loaded: Any, state: dict[str, Any] | None) -> list[Finding]:
     except (LogError, TimeoutError) as fault:
         advice = "is it running, and is the address right? (--kafka)"
         return [Finding("bad", f"no broker at {address}: {fault or 'no answer'}", advice)]
-    names = topics_of(loaded)
+    names = Topics.of(loaded)
     missing = [spec.name for spec in names.all() if spec.name not in known]
     findings = [Finding("ok", f"broker at {address}{' (embedded)' if embedded else ''}")]
     if missing:

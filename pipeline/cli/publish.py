@@ -16,7 +16,6 @@ from schemas.codec import encode, headers_of, tag_of
 from schemas.models import Model
 
 from .options import settings
-from .serve import topics_of
 
 
 async def prepare(plan: Plan, bootstrap: str) -> None:
@@ -50,7 +49,7 @@ async def publish(bootstrap: str, registry: Mapping[str, Model | None]) -> None:
     loaded = settings(**{"kafka.bootstrap": bootstrap})
     log = await connect(loaded.kafka, WallClock(), client_id="registry")
     try:
-        topics = topics_of(loaded)
+        topics = Topics.of(loaded)
         await declare(log, topics)
         await write_models(log, topics, registry)
     finally:

@@ -33,11 +33,6 @@ def supervised() -> bool:
     return "HEADRACE_SUPERVISED" in os.environ
 
 
-def topics_of(settings: Settings) -> Topics:
-    named = settings.topics
-    return Topics(**{name: getattr(named, name) for name in named.__struct_fields__})
-
-
 def serve_broker(
     directory: Path | None, host: str | None, port: int, advertise: str | None, fsync: bool
 ) -> NoReturn:
@@ -101,7 +96,7 @@ async def _serve(role: str, member_id: str, settings: Settings) -> int:
         clock=clock,
         chance=chance,
         settings=settings,
-        topics=topics_of(settings),
+        topics=Topics.of(settings),
     )
     logs.configure(member=member.id, role=role, epoch=member.epoch, clock=clock)
     tracing.configure(os.environ, role=role, member=member_id)

@@ -11,12 +11,12 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from pipeline import logs
-from pipeline.cli.serve import topics_of
 from pipeline.clock import WallClock
 from pipeline.kafka import connect
 from pipeline.load_settings import load_settings
 from pipeline.log import Log, Outgoing
 from pipeline.member import Member, new_epoch
+from pipeline.topics import Topics
 from stages.delivery.role import run
 from tests.flow.installation import Installation
 
@@ -66,7 +66,7 @@ async def _live(
 ) -> None:
     flags = {"kafka.bootstrap": bootstrap, "kafka.static_members": True}
     settings = load_settings(flags, environment=environment)
-    topics, clock = topics_of(settings), WallClock()
+    topics, clock = Topics.of(settings), WallClock()
     chance = random.Random(os.urandom(16))
     log: Any = MortalLog(
         await connect(settings.kafka, clock, client_id="delivery-1"), topics.tokens, spared, last

@@ -111,6 +111,24 @@ async def test_it_runs_on_the_memory_log() -> None:
     check(*await bills_of(log, RESULTS, log=stage_log))
 
 
+async def test_its_dead_letters_are_kept_as_the_settings_say() -> None:
+    cluster = MemoryCluster(WallClock())
+    cluster.create(TopicSpec("page.results", 1))
+    draining = asyncio.Event()
+    draining.set()
+    stage_log: Any = cluster.connect("bill")
+    stage = run_stage(
+        page_code(0)["bill"],
+        topics=["page.results"],
+        kind=Result,
+        draining=draining,
+        settings=Settings(topics=TopicSettings(prefix="page", replication=3)),
+        log=stage_log,
+    )
+    await asyncio.wait_for(stage, LIMIT)
+    assert cluster.topics["page.dlq.bill"].replication == 3
+
+
 async def test_it_runs_on_the_embedded_broker(embedded_broker: EmbeddedBroker) -> None:
     pytest.importorskip("kio", reason="the embedded broker needs headrace[embedded]")
     settings = KafkaSettings(bootstrap=embedded_broker.bootstrap)
