@@ -36,8 +36,10 @@ async def choose_model(member: Member, models: Table[Model]) -> Model | None:
 def _unfit(member: Member, known: dict[str, Model]) -> str | None:
     """Why no model can be chosen, and what to do; None: one can."""
     name, names = member.settings.model, ", ".join(sorted(known)) or "none"
-    if not name and len(known) != 1:
-        return f"{len(known)} models are registered ({names}): name one in HEADRACE_MODEL"
+    if not name and not known:
+        return "no model is registered: headrace models pull NAME"
+    if not name and len(known) > 1:
+        return f"{len(known)} models are registered ({names}): name one, --model or HEADRACE_MODEL"
     if name and name not in known:
         return f"model {name} is not registered ({names}): headrace models pull {name}"
     model = known[name or next(iter(known))]
