@@ -16,7 +16,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="mo
     batch: int = 64  # recommended sequences at once
     memory_floor: int = 0  # bytes
     precisions: list[str] = []
-    devices: list[str] = []  # device affinity: cpu, cuda; empty: any
+    devices: list[str] = []  # device affinity: cpu, cuda, or types of them: cpu-avx2; empty: any
     plan: str = "exact"
     engine: str = "torch"  # torch | null
     bytes_per_token: int = 16  # of text at most, for the output's size limit

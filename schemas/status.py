@@ -7,7 +7,7 @@ class WorkerFigures(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     revision: str
     plan: str
-    device_type: str
+    device_type: str  # what must be equal for the same answer: cpu-avx2, cuda-sm90, null
     engine: str = "torch"
     inbox: int  # partition of hr.work
     position: int  # of its inbox reader: what it has seen of its orders

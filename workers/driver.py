@@ -33,6 +33,10 @@ class Driver(Protocol):
     capacity: Capacity  # as of the last step
     failed: "asyncio.Future[None]"  # holds what ended the engine
 
+    @property
+    def device_type(self) -> str:
+        """The engine's, once it was started."""
+
     async def start(self) -> None:
         """Returns once the engine is warm. Raises what building it raised."""
 
@@ -62,6 +66,11 @@ class Crank(abc.ABC):
         self._stepped = self._loop.time()
         self.capacity = IDLE
         self.failed: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def device_type(self) -> str:
+        assert self._engine is not None, "started before anything is said of it"
+        return self._engine.device_type
 
     def add(self, job: Job) -> None:
         if not self._busy:

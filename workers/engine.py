@@ -44,6 +44,7 @@ class TorchEngine:
         if max_batch_tokens < slots:
             raise ValueError(f"max_batch_tokens {max_batch_tokens} is less than slots {slots}")
         self._runner = runner
+        self.device_type = runner.device_type
         self._clock = clock
         self.pool = BlockPool(blocks, block_size)
         self._scheduler = Scheduler(

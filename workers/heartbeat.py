@@ -107,7 +107,7 @@ class Heartbeat:
             model=model.name,
             revision=model.revision,
             plan=settings.plan or model.plan,
-            device_type=settings.device.partition(":")[0],
+            device_type=self._driver.device_type,
             engine=settings.engine,
             inbox=self._inbox.at.partition,
             position=self._inbox.position,

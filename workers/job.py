@@ -121,6 +121,8 @@ class Capacity:
 class Engine(Protocol):
     """The step loop's owner calls these from one thread only."""
 
+    device_type: str  # what must be equal for the same answer: `cpu-avx2`, `cuda-sm90`, `null`
+
     def add(self, job: Job) -> None:
         """Queue a job. Its result, even a refusal, comes out of `step`."""
 

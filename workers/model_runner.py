@@ -28,6 +28,7 @@ class ModelRunner:
     ) -> None:
         self._model = model
         self._device = model.profile.device
+        self.device_type = model.profile.device_type
         self._cache: KVCache = model.new_cache(blocks, block_size)
         self._block_size = block_size
         self._block_bytes = model.cache_bytes(block_size)

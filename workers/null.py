@@ -59,6 +59,8 @@ class NullEngine:
     `rate` is tokens a second of each choice, 0 as fast as `step` is called.
     """
 
+    device_type = "null"  # the same words on every machine, and no model's
+
     def __init__(
         self, rate: float = 0, vary_attempt: bool = False, slots: int = 64, *, clock: Clock
     ) -> None:

@@ -28,6 +28,7 @@ class Draws:
 class Runner(Protocol):
     """A model with its KV cache."""
 
+    device_type: str  # as the operator table names it: `cpu-avx2`, `cuda-sm90`
     revision: str  # of the weights; blocks of different revisions are never mixed
     context: int  # tokens a sequence may have
     vocab_size: int

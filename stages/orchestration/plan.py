@@ -42,7 +42,7 @@ def choose(
     the registry allows, empty: any. `avoid`: the epoch that just gave it back, taken only if there is
     no other. `kept`: no earlier attempt broke a pin.
     """
-    allowed = [h for h in hands if not devices or h.figures.device_type in devices]
+    allowed = [hand for hand in hands if allows(devices, hand.figures.device_type)]
     pinned = [h for h in allowed if keeps_pins(ready, h, device_type)]
     able = pinned or allowed
     others = [h for h in able if h.epoch != avoid]
@@ -53,6 +53,11 @@ def choose(
     if not pinned:
         why += ", breaking a pin: no live worker keeps it"
     return Plan(hand, why, bool(pinned) and kept)
+
+
+def allows(devices: Sequence[str], device_type: str) -> bool:
+    """`devices` names kinds (`cpu`) and types (`cpu-avx2`); none: any will do."""
+    return not devices or device_type in devices or device_type.partition("-")[0] in devices
 
 
 def keeps_pins(ready: Ready, hand: Hand, device_type: str | None) -> bool:

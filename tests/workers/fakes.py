@@ -47,6 +47,7 @@ class HashRunner:
     context: int = 10_000
     vocab_size: int = 257
     revision: str = "fake"
+    device_type: str = "cpu-fake"
     eos_ids: frozenset[int] = frozenset({EOS})
     draft_cost: float = 0.05
     swaps: bool = False

@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import pytest
 
+from kernels.device import profile
 from kernels.model import Model
 from kernels.vocabulary import load_vocabulary
 from pipeline.settings import WorkerSettings
@@ -80,6 +81,7 @@ def test_a_real_model_answers_a_real_question() -> None:
     settings = WorkerSettings(kv_bytes=1 << 26, batch_tokens=64, slots=4)
     engine = build_engine(path, settings, clock=ManualClock())
     assert engine.pool.free == engine.pool.total and engine.capacity().steps == 0  # warm and clean
+    assert engine.device_type == profile("cpu").device_type
     prompt = load_vocabulary(path).encode_pieces(
         [
             ("<|im_start|>user\n", True),

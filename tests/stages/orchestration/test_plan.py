@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from schemas.status import Status, WorkerFigures
 from schemas.work import Ready, SamplingParams
 from stages.orchestration.fleet import Hand
@@ -32,7 +34,7 @@ def _hand(name: str, *, credit: int = 8, taken: int = 0, **fields: object) -> Ha
         "model": "m",
         "revision": "r1",
         "plan": "exact",
-        "device_type": "cpu",
+        "device_type": "cpu-avx2",
         "inbox": 0,
         "position": 0,
         "slots": 8,
@@ -96,14 +98,26 @@ def test_a_pin_is_kept_as_long_as_anybody_alive_keeps_it() -> None:
 
 
 def test_a_later_attempt_stays_on_its_device_type() -> None:
-    cpu, cuda = _hand("a", taken=4), _hand("b", device_type="cuda")
-    plan = choose(_ready(), [cpu, cuda], "me", device_type="cpu")
+    first, other = _hand("a", taken=4), _hand("b", device_type="cpu-avx512")
+    plan = choose(_ready(), [first, other], "me", device_type="cpu-avx2")
     assert plan is not None
-    assert plan.hand.id == "a"
+    assert (plan.hand.id, plan.same_answer) == ("a", True)
 
 
-def test_the_registry_says_which_devices_may_do_it() -> None:
-    assert choose(_ready(), [_hand("a")], "me", devices=["cuda"]) is None
+@pytest.mark.parametrize("other", ["cpu-avx512", "cuda-sm90", "null", "cpu"])
+def test_a_worker_of_another_device_type_is_not_the_same_answer(other: str) -> None:
+    plan = choose(_ready(), [_hand("b", device_type=other)], "me", device_type="cpu-avx2")
+    assert plan is not None
+    assert not plan.same_answer
+    assert "breaking a pin" in plan.why
+
+
+@pytest.mark.parametrize(
+    ("devices", "may"),
+    [([], True), (["cpu"], True), (["cpu-avx2"], True), (["cuda"], False), (["cpu-amx"], False)],
+)
+def test_the_registry_says_which_devices_may_do_it(devices: list[str], may: bool) -> None:
+    assert (choose(_ready(), [_hand("a")], "me", devices=devices) is not None) == may
 
 
 def test_who_gave_it_back_gets_it_only_if_there_is_no_other() -> None:
