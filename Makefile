@@ -13,7 +13,7 @@ export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
-	@echo "installing Headrace into $(VENV) (about 300 MB to download the first time)" >&2
+	@echo "installing Headrace into $(VENV) (about 300 MB to download the first time; the model is 98 MB more)" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade-strategy only-if-needed $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) 'torch~=2.13.0' >&2
 	@$(BIN)/python -m pip install --progress-bar on --quiet -e '.[embedded]' >&2
