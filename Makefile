@@ -39,7 +39,7 @@ down:
 
 test: $(VENV)/.installed-test
 	@HEADRACE_HOME=$(CURDIR)/.headrace $(BIN)/headrace models pull smollm2-135m
-	@$(BIN)/python -m pytest --durations=10
+	@$(BIN)/python -m pytest --durations=10 --rerun-show-tracebacks
 
 exactness: $(VENV)/.installed-test
 	@HEADRACE_HOME=$(CURDIR)/.headrace $(BIN)/headrace models pull smollm2-135m

@@ -48,7 +48,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 REAL_PROCESSES = ("tests/flow/", "tests/chaos/", "tests/pipeline/")
-AGAIN = 2  # a machine that stands still for a minute is no fault of ours; a fault fails every time
+AGAIN = 3  # a machine that stands still for a minute is no fault of ours; a fault fails every time
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
