@@ -71,11 +71,7 @@ def unpack_fetch(raw: memoryview) -> tuple[int, Sequence[Fetched]]:
 def _partitions(raw: memoryview, topics: int) -> Iterator[Fetched]:
     at = _ANSWER.size
     for _ in range(topics):
-        (length,) = _SHORT.unpack_from(raw, at)
-        name = str(raw[at + 2 : at + 2 + length], "utf-8")
-        at += 2 + length
-        (partitions,) = _INT.unpack_from(raw, at)
-        at += 4
+        name, partitions, at = _topic(raw, at)
         for _ in range(partitions):
             partition, error, end, _, _, aborted = _STATE.unpack_from(raw, at)
             at += _STATE.size + max(0, aborted) * _ABORTED
@@ -86,6 +82,16 @@ def _partitions(raw: memoryview, topics: int) -> Iterator[Fetched]:
                 raise ValueError("a fetch was answered with less than it says")
             at += len(batches)
             yield Fetched((name, partition), error, end, batches)
+
+
+def _topic(raw: memoryview, at: int) -> tuple[str, int, int]:
+    """A topic's name, the number of its partitions, and where they begin."""
+    (length,) = _SHORT.unpack_from(raw, at)
+    at += _SHORT.size
+    name = str(raw[at : at + length], "utf-8")
+    at += length
+    (partitions,) = _INT.unpack_from(raw, at)
+    return name, partitions, at + _INT.size
 
 
 class Produced(NamedTuple):
@@ -118,11 +124,7 @@ def unpack_produce(raw: memoryview) -> Sequence[Produced]:
     try:
         (topics,), at = _INT.unpack_from(raw), 4
         for _ in range(topics):
-            (length,) = _SHORT.unpack_from(raw, at)
-            name = str(raw[at + 2 : at + 2 + length], "utf-8")
-            at += 2 + length
-            (partitions,) = _INT.unpack_from(raw, at)
-            at += 4
+            name, partitions, at = _topic(raw, at)
             for _ in range(partitions):
                 partition, error, offset, stamp, _ = _PLACED.unpack_from(raw, at)
                 at += _PLACED.size
